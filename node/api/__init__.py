@@ -1,0 +1,1 @@
+"""The HTTP API: one file per dialect over the node handle."""

@@ -1,0 +1,1 @@
+"""Model cards of well-known models, as data."""

@@ -1,0 +1,1 @@
+"""Pure machines that decide: values and `now` in, effects out."""

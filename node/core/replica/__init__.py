@@ -1,0 +1,1 @@
+"""Election and the ordered, replicated log, without clock, chance or I/O."""

@@ -1,0 +1,165 @@
+"""The one outer surface of a node: what the TUI, the CLI and the HTTP API see of it.
+
+Two things implement it: the embedded node (`node.runtime`) and `node.client`, the same over HTTP.
+Its coroutines belong to the loop of the thread that made it.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import msgspec
+from anyio.streams.memory import MemoryObjectReceiveStream
+
+from node.model.command import Accepted, Command, Refused, Wish
+from node.model.ids import InstanceId, ModelId, NodeId, RequestId
+from node.model.machine import Address
+from node.model.register import Register
+from node.model.request import GenerationItem, GenerationRequest
+from node.model.session import Entry, Rewind, SessionStarted
+from node.model.state import Snapshot, State
+from node.model.topology import Plan
+
+
+class Lagged(msgspec.Struct, frozen=True, tag=True):
+    """Stream item: the reader fell behind and `skipped` items were dropped; a `Snapshot` follows."""
+
+    skipped: int
+
+
+StreamItem = Snapshot | SessionStarted | Entry | Rewind | Lagged | Register
+
+
+class LocalView(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts of the node behind this handle that are its own business alone."""
+
+    node: NodeId
+    name: str
+    version: str
+    process_id: int
+    started_at: float
+    """Wall clock, seconds since 1970."""
+    state_directory: str
+    api: Address | None
+    """Where its HTTP API listens; None where it has none."""
+    cluster_address: Address | None
+    trust: str = "invite"
+    """`invite`, or `lan`: anyone on the network is admitted."""
+    waiting: tuple[str, ...] = ()
+    """What is being waited for, in words: `no master: electing for 0.3 s`."""
+    commands_pending: int = 0
+
+
+class Invite(msgspec.Struct, frozen=True, kw_only=True):
+    """A code that lets another machine join."""
+
+    code: str
+    expires_at: float
+    """Wall clock, seconds since 1970."""
+    addresses: tuple[Address, ...]
+    """Where this node can be dialled."""
+
+
+class LogLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a log."""
+
+    at: float
+    """Wall clock, seconds since 1970; 0 where the line carries none."""
+    level: str
+    """`debug`, `info`, `warning`, `error`; `output` for a runner's own lines."""
+    source: str
+    """Part of the node (`election`, `router`, `worker` …) or `runner r-…`."""
+    text: str
+
+
+class NodeHandle(Protocol):
+    """A node, from outside. Every coroutine has a deadline and raises only `ExoctlError`s."""
+
+    @property
+    def state(self) -> State:
+        """The last committed state this node has; immutable, read at will."""
+        ...
+
+    @property
+    def registers(self) -> Mapping[tuple[NodeId, str], Register]:
+        """Latest registers by (node, kind); a kind is the class name of its value."""
+        ...
+
+    async def local(self) -> LocalView:
+        """Facts of the node itself."""
+        ...
+
+    def subscribe(
+        self, since: int | None = None
+    ) -> AbstractAsyncContextManager[MemoryObjectReceiveStream[StreamItem]]:
+        """Stream: a `Snapshot` first (or the entries from `since` on where the node still has
+        them), then what happens. A reader that falls behind gets `Lagged` and a new `Snapshot`.
+        """
+        ...
+
+    async def submit(self, command: Command, timeout_seconds: float = 30.0) -> Accepted | Refused:
+        """Have the master decide a command; returns after its decision is committed and applied
+        here. Safe over a change of master: the command keeps its id and never runs twice.
+
+        Raises:
+            TimeoutExpiredError: no answer in time; it may still be carried out.
+        """
+        ...
+
+    async def plan(self, model: ModelId, wish: Wish) -> Plan:
+        """Every way to place the model now, with numbers.
+
+        Raises:
+            NotFoundError: no node knows the model.
+        """
+        ...
+
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationItem, None]:
+        """Generate; the last item is `Finished` or `Failed`. Closing the generator cancels.
+
+        Raises:
+            NotFoundError: the model is unknown or has no instance.
+            BusyError: no instance of it is ready yet, or its queue is full.
+            UsageError: the prompt is longer than the context, with both numbers.
+        """
+        ...
+
+    async def cancel(self, request: RequestId) -> bool:
+        """End a generation anywhere in the cluster; False where it is not running."""
+        ...
+
+    async def invite(self, lifetime_seconds: float = 600.0) -> Invite:
+        """Make a one-time code for another machine."""
+        ...
+
+    async def join(self, code: str, peer: Address | None = None) -> None:
+        """Join the cluster that the code came from; this node's own log is archived.
+
+        Raises:
+            RefusedError: wrong or used code. UnreachableError: nobody answers there.
+        """
+        ...
+
+    async def leave(self) -> None:
+        """Leave the cluster and become a cluster of one again."""
+        ...
+
+    async def logs(self, source: str = "", lines_max: int = 1000) -> list[LogLine]:
+        """The last lines of this node's log and its runners' output; all sources where empty."""
+        ...
+
+    async def log_sources(self) -> list[str]:
+        """Names that `logs` takes."""
+        ...
+
+    async def wait_instance(self, instance: InstanceId, timeout_seconds: float) -> None:
+        """Return once the instance is ready.
+
+        Raises:
+            NotFoundError: it is gone. ExoctlError: it failed, with the cause. TimeoutExpiredError.
+        """
+        ...
+
+    async def shutdown(self) -> None:
+        """End the node cleanly, as `exoctl down` and `q` do."""
+        ...

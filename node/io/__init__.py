@@ -1,0 +1,1 @@
+"""Adapters to the world: clock, disk, sockets, processes."""

@@ -1,0 +1,1 @@
+"""Frozen values shared by every layer: what the cluster is made of, and nothing that acts."""

@@ -1,0 +1,96 @@
+"""Instances: one model placed on nodes, shard by shard, and where their runners are in life."""
+
+import enum
+
+import msgspec
+
+from node.model.errors import Failure
+from node.model.ids import InstanceId, ModelId, NodeId, RunnerId
+
+
+class WeightFormat(enum.Enum):
+    """How a runner holds the weights in memory."""
+
+    AS_STORED = "as_stored"
+    DENSE = "dense"
+    """Unpacked to float32: faster on a Linux processor, at several times the memory."""
+
+
+class Shard(msgspec.Struct, frozen=True, kw_only=True):
+    """One node's part of an instance: layers [first_layer, end_layer)."""
+
+    runner: RunnerId
+    node: NodeId
+    rank: int
+    """Rank 0 embeds, decides and samples; others hold layers only."""
+    first_layer: int
+    end_layer: int
+    weight_bytes: int
+    """Memory promised for weights in the chosen format."""
+    cache_bytes: int
+    """Memory promised for key/value cache at the placed context."""
+
+
+class Instance(msgspec.Struct, frozen=True, kw_only=True):
+    """One model placed on nodes. Ranks are the order of `shards`."""
+
+    instance: InstanceId
+    model: ModelId
+    shards: tuple[Shard, ...]
+    layer_count: int
+    context_tokens: int
+    weight_format: WeightFormat = WeightFormat.AS_STORED
+    transport: str = "tcp"
+    transport_reason: str = ""
+    requested_by: NodeId
+    placed_index: int = 0
+    placed_at: float = 0.0
+    """Wall clock, seconds since 1970."""
+    predicted_tokens_per_second: float = 0.0
+    removing: bool = False
+    """Stop was accepted; it goes once its runners are stopped."""
+
+    @property
+    def nodes(self) -> tuple[NodeId, ...]:
+        """Nodes in rank order."""
+        return tuple(shard.node for shard in self.shards)
+
+
+class RunnerPhase(enum.Enum):
+    """Where a runner is in its life; each phase but READY and the last two has a deadline."""
+
+    STARTING = "starting"
+    """The child process is being started and imports mlx."""
+    CONNECTING = "connecting"
+    """It listens for its neighbours and waits for their addresses."""
+    LOADING = "loading"
+    WARMING_UP = "warming_up"
+    READY = "ready"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+class StageAddress(msgspec.Struct, frozen=True):
+    """Where a runner listens for the stage before it in the pipeline."""
+
+    host: str
+    port: int
+    certificate: bytes = b""
+    """DER of the runner's throw-away certificate, pinned by its neighbours; empty on loopback."""
+
+
+class RunnerRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The last transition that a runner's node reported."""
+
+    runner: RunnerId
+    instance: InstanceId
+    node: NodeId
+    phase: RunnerPhase
+    attempt: int = 1
+    """Which start of this runner's process, from 1; rises at every restart."""
+    address: StageAddress | None = None
+    process_id: int = 0
+    failure: Failure | None = None
+    changed_at: float = 0.0
+    """Wall clock, seconds since 1970."""

@@ -1,0 +1,1 @@
+"""The child process that holds a shard of a model; the only place that imports mlx."""

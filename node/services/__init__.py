@@ -1,0 +1,1 @@
+"""Thin loops that drive a core and perform its effects."""

@@ -1,0 +1,1 @@
+"""Messages between nodes and their bytes: pure encoding and framing."""

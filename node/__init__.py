@@ -1,1 +1,1 @@
-"""The exoctl node: a runtime that joins machines into one cluster and runs language models on it."""
+"""The exoctl node: it joins machines into one cluster and runs language models on it."""

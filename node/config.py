@@ -25,7 +25,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     """Empty: the machine's host name."""
     bind: str = ""
-    """Host to listen on for other nodes; empty: every address, `127.0.0.1` keeps to this machine."""
+    """Host to listen on for other nodes; empty: every address; `127.0.0.1`: this machine only."""
     cluster_port: int = CLUSTER_PORT
     """0 asks for a free one."""
     api_host: str = "127.0.0.1"

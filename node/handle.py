@@ -22,7 +22,7 @@ from node.model.topology import Plan
 
 
 class Lagged(msgspec.Struct, frozen=True, tag=True):
-    """Stream item: the reader fell behind and `skipped` items were dropped; a `Snapshot` follows."""
+    """Stream item: the reader fell behind, `skipped` items were dropped; a `Snapshot` follows."""
 
     skipped: int
 

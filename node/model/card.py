@@ -13,7 +13,7 @@ class LayerBytes(msgspec.Struct, frozen=True, array_like=True):
     kv_per_token: int
     """Bytes of key/value cache per token of context."""
     dense_weights: int = 0
-    """Bytes of the layer's tensors held as float32, where a runner unpacks them to compute faster."""
+    """Bytes of the layer's tensors as float32, where a runner unpacks them to compute faster."""
 
 
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True):

@@ -119,8 +119,8 @@ class RunnerRestartRequested(msgspec.Struct, frozen=True, tag=True, kw_only=True
 class CommandDecided(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """The master's decision on a command, with everything it brings about, as one entry.
 
-    All or nothing: `events` are applied together, and the id keeps a command that is sent again from
-    being run twice.
+    All or nothing: `events` are applied together, and the id keeps a command that is sent again
+    from being run twice.
     """
 
     command: CommandId

@@ -70,7 +70,8 @@ class DownloadRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     model: ModelId
     phase: str
-    """`queued`, `resolving`, `downloading`, `converting`, `paused`, `verifying`, `complete`, `failed`."""
+    """`queued`, `resolving`, `downloading`, `converting`, `paused`, `verifying`, `complete` or
+    `failed`."""
     bytes_done: int
     bytes_total: int
     """0 while it is not known."""
@@ -135,7 +136,7 @@ class LinkFigures(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
     links: tuple[LinkRecord, ...] = ()
     heard: tuple[LinkRecord, ...] = ()
-    """Nodes heard on the network that are not of this cluster, each with the reason in `failure`."""
+    """Nodes heard on the network but not of this cluster, each with the reason in `failure`."""
     discovery: str = ""
     """`on`, `off`, or why it does not work."""
 

@@ -1,7 +1,7 @@
 """Sessions and the ordered log's entries.
 
-A session is one master's reign, carried in band as a value: nothing is created anew when it changes.
-The index of an entry goes on over sessions, from 0 for the life of the cluster.
+A session is one master's reign, carried in band as a value: nothing is created anew when it
+changes. The index of an entry goes on over sessions, from 0 for the life of the cluster.
 """
 
 import msgspec
@@ -64,6 +64,6 @@ class SessionStarted(msgspec.Struct, frozen=True, tag=True):
 
 
 class Rewind(msgspec.Struct, frozen=True, tag=True):
-    """Stream item: entries from `index` on were withdrawn (after a partition); rebuild the state."""
+    """Stream item: entries from `index` on were withdrawn by a heal; rebuild the state."""
 
     index: int

@@ -45,7 +45,7 @@ class Prepare(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Connect(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """Second command, with more than one stage: the neighbours. Each dials the next, in a circle."""
+    """Second command, with several stages: the neighbours. Each dials the next, in a circle."""
 
     next_stage: StageAddress
     previous_certificate: bytes = b""

@@ -69,8 +69,8 @@ class OrphansSettled(msgspec.Struct, frozen=True, tag=True):
 class SnapshotKept(msgspec.Struct, frozen=True, tag=True):
     """A snapshot stands for every entry up to its position.
 
-    `log_reset`: it came from a peer and replaces the whole log; else it only lets the disk drop what
-    lies well before it.
+    `log_reset`: it came from a peer and replaces the whole log; else it only lets the disk drop
+    what lies well before it.
     """
 
     image: SnapshotImage
@@ -78,7 +78,7 @@ class SnapshotKept(msgspec.Struct, frozen=True, tag=True):
 
 
 class ClusterJoined(msgspec.Struct, frozen=True, tag=True):
-    """The log belongs to another cluster from now on: the old one is archived, this one is empty."""
+    """The log belongs to another cluster from now on: the old one is archived, this is empty."""
 
     cluster: ClusterId
 

@@ -1,0 +1,315 @@
+import errno
+import os
+import queue
+import random
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from node.core.replica.durable import (
+    Appended,
+    ClusterJoined,
+    DurableRecord,
+    Orphaned,
+    OrphansSettled,
+    Recovered,
+    SessionKept,
+    SnapshotImage,
+    SnapshotKept,
+    Truncated,
+)
+from node.io import log_file as log_package
+from node.io.log_file import LogFile, Synced, open_log
+from node.io.log_file import log_file as module
+from node.io.log_file.record import CleanEnd, Damage, Framed, TornTail, frame, read_records
+from node.model.errors import ConflictError
+from node.model.ids import ClusterId, NodeId
+from node.model.session import Entry, EventId, Position, Session
+
+SESSION = Session(3, NodeId("a"), 1)
+CLUSTER = ClusterId("c" * 32)
+
+
+def entries(first: int, count: int, size: int = 40) -> tuple[Entry, ...]:
+    return tuple(
+        Entry(SESSION, i, EventId(NodeId("a"), 1, i + 1), bytes([i % 256]) * size)
+        for i in range(first, first + count)
+    )
+
+
+def image(index: int) -> SnapshotImage:
+    return SnapshotImage(
+        cluster=CLUSTER, position=Position(SESSION, index), state=b"state", known=()
+    )
+
+
+class OpenLog:
+    """A log that is open for the length of a `with`, written synchronously."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.done: queue.Queue[Synced] = queue.Queue()
+        self.token = 0
+
+    def __enter__(self) -> Self:
+        self.log, self.recovered = open_log(self.directory)
+        self.log.start(self.done.put)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.log.close()
+
+    def write(self, *records: DurableRecord) -> None:
+        self.token += 1
+        assert self.log.submit(self.token, records, full_sync=False)
+        assert self.done.get(timeout=10).token == self.token
+
+
+def reopen(directory: Path) -> tuple[LogFile, Recovered]:
+    log, recovered = open_log(directory)
+    log.close()
+    return log, recovered
+
+
+def founded(session: OpenLog) -> None:
+    session.write(ClusterJoined(CLUSTER), SessionKept(SESSION, 3))
+
+
+def test_everything_written_is_read_back(tmp_path: Path) -> None:
+    with OpenLog(tmp_path) as log:
+        founded(log)
+        log.write(Appended(entries(0, 5)))
+        log.write(Orphaned(entries(3, 2)), Truncated(3), Appended(entries(3, 1)))
+        log.write(OrphansSettled((EventId(NodeId("a"), 1, 4),)))
+    _, recovered = reopen(tmp_path)
+    assert recovered.cluster == CLUSTER
+    assert recovered.session == SESSION
+    assert recovered.term_highest == 3
+    assert recovered.entries == entries(0, 4)
+    assert [orphan.index for orphan in recovered.orphans] == [4]
+
+
+def test_incarnation_rises_at_every_start(tmp_path: Path) -> None:
+    assert [reopen(tmp_path)[1].incarnation for _ in range(3)] == [1, 2, 3]
+
+
+def test_a_lost_incarnation_goes_on_above_the_log(tmp_path: Path) -> None:
+    with OpenLog(tmp_path) as log:
+        founded(log)
+    (tmp_path / "incarnation").write_bytes(b"nonsense")
+    assert reopen(tmp_path)[1].incarnation > 1_000_000
+
+
+def test_a_torn_tail_is_cut_and_the_log_goes_on(tmp_path: Path) -> None:
+    with OpenLog(tmp_path) as log:
+        founded(log)
+        log.write(Appended(entries(0, 3)))
+        log.write(Appended(entries(3, 3)))
+    path = next(tmp_path.glob("segment-*.log"))
+    os.truncate(path, path.stat().st_size - 7)
+    with OpenLog(tmp_path) as log:
+        assert log.recovered.entries == entries(0, 3)
+        assert log.log.damage == ""
+        log.write(Appended(entries(3, 1)))
+    assert reopen(tmp_path)[1].entries == entries(0, 4)
+
+
+def test_damage_in_the_middle_is_set_aside_and_told(tmp_path: Path) -> None:
+    with OpenLog(tmp_path) as log:
+        founded(log)
+        for i in range(6):
+            log.write(Appended(entries(i, 1)))
+    path = next(tmp_path.glob("segment-*.log"))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+    with OpenLog(tmp_path) as log:
+        assert "byte" in log.log.damage
+        kept = log.recovered.entries
+        assert kept == entries(0, len(kept))
+        assert len(kept) < 6
+        log.write(Appended(entries(len(kept), 1)))
+    assert list((tmp_path / "damaged").iterdir())
+    again, recovered = reopen(tmp_path)
+    assert again.damage == ""
+    assert len(recovered.entries) == len(kept) + 1
+
+
+def test_no_cut_or_flip_ever_gives_a_wrong_prefix(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    written = [frame(i, bytes([i]) * chance.randrange(0, 60)) for i in range(40)]
+    whole = b"".join(written)
+    payloads = [bytes([i]) for i in range(40)]
+    for _ in range(3000):
+        content = bytearray(whole)
+        kind = chance.randrange(4)
+        if kind == 0:
+            del content[chance.randrange(len(content)) :]
+        elif kind == 1:
+            content[chance.randrange(len(content)) :] = bytes(chance.randrange(80))
+        elif kind == 2:
+            content[chance.randrange(len(content)) :] = chance.randbytes(50)
+        else:
+            content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+        seen = list(read_records(bytes(content), 0))
+        ending = seen.pop()
+        assert isinstance(ending, CleanEnd | TornTail | Damage)
+        for i, record in enumerate(seen):
+            assert isinstance(record, Framed)
+            assert record.counter == i
+            assert record.payload[:1] in (payloads[i], b"")
+            assert frame(i, record.payload) == written[i]
+
+
+def test_segments_roll_and_old_ones_go_with_the_snapshots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SEGMENT_BYTES_MAX", 4096)
+    monkeypatch.setattr(module, "TAIL_ENTRIES", 10)
+    with OpenLog(tmp_path) as log:
+        founded(log)
+        for start in range(0, 400, 10):
+            log.write(Appended(entries(start, 10)))
+            if start % 100 == 90:
+                log.write(SnapshotKept(image(start + 9), log_reset=False))
+        assert log.log.status().bytes_on_disk < 60_000
+    assert len(list(tmp_path.glob("snapshot-*"))) == 2
+    _, recovered = reopen(tmp_path)
+    assert recovered.snapshot == image(399)
+    assert recovered.entries[-1].index == 399
+    assert recovered.entries[0].index <= 299 - 10
+    assert recovered.session == SESSION
+
+
+def test_a_snapshot_from_a_peer_replaces_the_log(tmp_path: Path) -> None:
+    with OpenLog(tmp_path) as log:
+        founded(log)
+        log.write(Appended(entries(0, 5)))
+        log.write(SnapshotKept(image(1000), log_reset=True))
+        log.write(Appended(entries(1001, 2)))
+    _, recovered = reopen(tmp_path)
+    assert recovered.snapshot == image(1000)
+    assert recovered.entries == entries(1001, 2)
+
+
+def test_joining_another_cluster_archives_the_log(tmp_path: Path) -> None:
+    other = ClusterId("d" * 32)
+    with OpenLog(tmp_path) as log:
+        founded(log)
+        log.write(Appended(entries(0, 5)))
+        log.write(ClusterJoined(other), Appended(entries(0, 1)))
+    _, recovered = reopen(tmp_path)
+    assert recovered.cluster == other
+    assert recovered.entries == entries(0, 1)
+    assert list((tmp_path / "archive").iterdir())
+
+
+def test_a_damaged_snapshot_falls_back_to_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TAIL_ENTRIES", 5)
+    with OpenLog(tmp_path) as log:
+        founded(log)
+        log.write(Appended(entries(0, 30)))
+        log.write(SnapshotKept(image(9), log_reset=False))
+        log.write(SnapshotKept(image(19), log_reset=False))
+    newest = max(tmp_path.glob("snapshot-*"))
+    newest.write_bytes(newest.read_bytes()[:-3])
+    _, recovered = reopen(tmp_path)
+    assert recovered.snapshot == image(9)
+    assert recovered.entries == entries(0, 30)
+
+
+def test_a_full_disk_is_told_and_nothing_is_lost_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
+    full = [True]
+    tried: queue.Queue[bool] = queue.Queue()
+    write = os.write
+
+    def scarce(descriptor: int, content: bytes) -> int:
+        if full[0]:
+            written = write(descriptor, bytes(content)[:5])
+            tried.put(bool(written))
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, content)
+
+    with OpenLog(tmp_path) as log:
+        founded(log)
+        log.write(Appended(entries(0, 2)))
+        monkeypatch.setattr(module.os, "write", scarce)
+        assert log.log.submit(50, (Appended(entries(2, 2)),), full_sync=False)
+        tried.get(timeout=10)
+        tried.get(timeout=10)
+        assert log.log.status().disk_full
+        assert "No space" in log.log.status().trouble
+        assert log.done.empty()
+        full[0] = False
+        assert log.done.get(timeout=10) == Synced(50)
+        assert not log.log.status().disk_full
+    monkeypatch.undo()
+    assert reopen(tmp_path)[1].entries == entries(0, 4)
+
+
+def test_a_failed_sync_acknowledges_nothing_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: int, *, full: bool) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with OpenLog(tmp_path) as log:
+        founded(log)
+        monkeypatch.setattr(module, "sync_file", broken)
+        log.log.submit(9, (Appended(entries(0, 1)),), full_sync=False)
+        log.log.close()
+        assert log.done.empty()
+        assert "sync failed" in log.log.status().trouble
+
+
+def test_a_full_queue_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "QUEUE_BATCHES_MAX", 2)
+    log, _ = open_log(tmp_path)
+    record = (SessionKept(SESSION, 1),)
+    assert [log.submit(i, record, full_sync=False) for i in range(3)] == [True, True, False]
+    log.close()
+
+
+def test_a_log_of_a_newer_exoctl_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with OpenLog(tmp_path) as log:
+        founded(log)
+    monkeypatch.setattr("node.io.log_file.recovery.FORMAT_VERSION", 0)
+    with pytest.raises(ConflictError, match="newer exoctl"):
+        open_log(tmp_path)
+
+
+def test_an_unwritable_directory_is_a_named_error(tmp_path: Path) -> None:
+    target = tmp_path / "file"
+    target.write_text("no directory")
+    with pytest.raises(ConflictError, match="can't be used"):
+        open_log(target)
+
+
+def test_many_batches_share_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    syncs: list[bool] = []
+    real = module.sync_file
+
+    def counted(descriptor: int, *, full: bool) -> None:
+        syncs.append(full)
+        real(descriptor, full=full)
+
+    monkeypatch.setattr(module, "sync_file", counted)
+    log, _ = open_log(tmp_path)
+    done: queue.Queue[Synced] = queue.Queue()
+    log.submit(0, (ClusterJoined(CLUSTER),), full_sync=True)
+    for i in range(200):
+        log.submit(i + 1, (Appended(entries(i, 1)),), full_sync=False)
+    log.start(done.put)
+    while done.get(timeout=10).token < 200:
+        pass
+    log.close()
+    assert len(syncs) < 20
+    assert log_package.open_log(tmp_path)[1].entries == entries(0, 200)

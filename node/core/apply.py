@@ -1,0 +1,307 @@
+"""Folding the log's entries into the state: pure, total, the same on every node.
+
+Nothing that lies in an entry can make this fail: a payload that can't be read and a reference to
+something that is not there change nothing beside the index. That keeps nodes of different versions
+alike, and lets an event be applied after the thing that it speaks of is gone.
+"""
+
+from collections.abc import Mapping
+from typing import TypeVar, assert_never
+
+import msgspec
+from msgspec.structs import replace
+
+from node.model.command import Accepted
+from node.model.event import (
+    ClusterFounded,
+    CommandDecided,
+    Event,
+    InstancePlaced,
+    InstanceRemoved,
+    InstanceStopping,
+    NodeAdmitted,
+    NodeCordoned,
+    NodeDescribed,
+    NodeLost,
+    NodeReturned,
+    NodeRevoked,
+    ProposalRejected,
+    RunnerChanged,
+    RunnerRestartRequested,
+    SessionOpened,
+    ViewChanged,
+)
+from node.model.ids import NodeId, short
+from node.model.instance import Instance, RunnerRecord
+from node.model.machine import NodeRecord
+from node.model.session import Entry
+from node.model.state import ANSWERS_MAX, REJECTIONS_MAX, State
+
+REVOKED_MAX = 1000
+"""Nodes remembered as revoked; only members' links are accepted, so forgetting one admits no one."""
+
+_decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
+
+_ClusterEvent = ClusterFounded | SessionOpened | ViewChanged
+_NodeEvent = NodeAdmitted | NodeRevoked | NodeDescribed | NodeLost | NodeReturned | NodeCordoned
+_InstanceEvent = (
+    InstancePlaced | InstanceStopping | InstanceRemoved | RunnerChanged | RunnerRestartRequested
+)
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+def read_event(payload: bytes) -> Event | None:
+    """The event in an entry; None where this node can't read it (unknown tag, broken bytes)."""
+    try:
+        return _decoder.decode(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def apply(state: State, entry: Entry) -> State:
+    """Fold one committed entry in. Entries come in order; one folded in already is passed over."""
+    if entry.index <= state.index:
+        return state
+    event = read_event(entry.payload)
+    if event is not None:
+        state = apply_event(state, event, entry)
+    return replace(state, index=entry.index, session=entry.session)
+
+
+def apply_event(state: State, event: Event, entry: Entry) -> State:
+    """Fold an event in; `entry` says where in the log it lies. Leaves index and session alone."""
+    match event:
+        case ClusterFounded() | SessionOpened() | ViewChanged():
+            return _apply_cluster(state, event, entry)
+        case (
+            NodeAdmitted()
+            | NodeRevoked()
+            | NodeDescribed()
+            | NodeLost()
+            | NodeReturned()
+            | NodeCordoned()
+        ):
+            return _apply_node(state, event, entry)
+        case (
+            InstancePlaced()
+            | InstanceStopping()
+            | InstanceRemoved()
+            | RunnerChanged()
+            | RunnerRestartRequested()
+        ):
+            return _apply_instance(state, event, entry)
+        case CommandDecided():
+            return _decided(state, event, entry)
+        case ProposalRejected():
+            return replace(state, rejections=(*state.rejections, event)[-REJECTIONS_MAX:])
+        case _:
+            assert_never(event)
+
+
+def _apply_cluster(state: State, event: _ClusterEvent, entry: Entry) -> State:
+    match event:
+        case ClusterFounded():
+            return _founded(state, event, entry)
+        case SessionOpened():
+            return state
+        case ViewChanged():
+            return replace(state, in_sync=event.in_sync)
+        case _:
+            assert_never(event)
+
+
+def _apply_node(state: State, event: _NodeEvent, entry: Entry) -> State:
+    match event:
+        case NodeAdmitted():
+            return _admitted(state, event, entry)
+        case NodeRevoked():
+            return _revoked(state, event)
+        case NodeDescribed():
+            return _described(state, event)
+        case NodeLost():
+            return _marked(state, event.node, lost=True, reason=event.reason, at=event.at)
+        case NodeReturned():
+            return _marked(state, event.node, lost=False, reason="", at=0.0)
+        case NodeCordoned():
+            return _cordoned(state, event)
+        case _:
+            assert_never(event)
+
+
+def _apply_instance(state: State, event: _InstanceEvent, entry: Entry) -> State:
+    match event:
+        case InstancePlaced():
+            return _placed(state, event.instance, entry)
+        case InstanceStopping():
+            return _stopping(state, event)
+        case InstanceRemoved():
+            return _removed(state, event)
+        case RunnerChanged():
+            return _runner_changed(state, event.runner)
+        case RunnerRestartRequested():
+            return _restart_requested(state, event)
+        case _:
+            assert_never(event)
+
+
+def _founded(state: State, event: ClusterFounded, entry: Entry) -> State:
+    if state.cluster:
+        return state
+    founder = NodeRecord(
+        node=event.founder,
+        name=short(event.founder),
+        admitted_by=event.founder,
+        admitted_index=entry.index,
+    )
+    return replace(
+        state,
+        cluster=event.cluster,
+        cluster_name=event.name,
+        nodes=_with(state.nodes, event.founder, founder),
+    )
+
+
+def _admitted(state: State, event: NodeAdmitted, entry: Entry) -> State:
+    record = state.nodes.get(event.node)
+    if record is None:
+        record = NodeRecord(
+            node=event.node,
+            name=event.name,
+            admitted_by=event.admitted_by,
+            admitted_index=entry.index,
+            addresses=event.addresses,
+        )
+    else:
+        record = replace(record, name=event.name, addresses=event.addresses or record.addresses)
+    state = _with_node(state, record)
+    if event.node in state.revoked:
+        state = replace(state, revoked=_without(state.revoked, event.node))
+    return state
+
+
+def _revoked(state: State, event: NodeRevoked) -> State:
+    revoked = _with(_without(state.revoked, event.node), event.node, event.reason)
+    return replace(
+        state,
+        revoked=_newest(revoked, REVOKED_MAX),
+        nodes=_without(state.nodes, event.node),
+        in_sync=tuple(node for node in state.in_sync if node != event.node),
+    )
+
+
+def _described(state: State, event: NodeDescribed) -> State:
+    record = state.nodes.get(event.node)
+    if record is None or event.incarnation < record.incarnation:
+        return state
+    record = replace(
+        record,
+        name=event.name,
+        machine=event.machine,
+        version=event.version,
+        incarnation=event.incarnation,
+        addresses=event.addresses,
+    )
+    return _with_node(state, record)
+
+
+def _marked(state: State, node: NodeId, *, lost: bool, reason: str, at: float) -> State:
+    record = state.nodes.get(node)
+    if record is None:
+        return state
+    return _with_node(state, replace(record, lost=lost, lost_reason=reason, lost_at=at))
+
+
+def _cordoned(state: State, event: NodeCordoned) -> State:
+    record = state.nodes.get(event.node)
+    if record is None:
+        return state
+    return _with_node(state, replace(record, cordoned=event.cordoned))
+
+
+def _placed(state: State, instance: Instance, entry: Entry) -> State:
+    key = instance.instance
+    if key in state.instances:
+        return state
+    return replace(
+        state,
+        instances=_with(state.instances, key, replace(instance, placed_index=entry.index)),
+        attempts=_with(state.attempts, key, 1),
+    )
+
+
+def _stopping(state: State, event: InstanceStopping) -> State:
+    instance = state.instances.get(event.instance)
+    if instance is None:
+        return state
+    instances = _with(state.instances, event.instance, replace(instance, removing=True))
+    return replace(state, instances=instances)
+
+
+def _removed(state: State, event: InstanceRemoved) -> State:
+    instance = state.instances.get(event.instance)
+    if instance is None:
+        return state
+    gone = {shard.runner for shard in instance.shards}
+    return replace(
+        state,
+        instances=_without(state.instances, event.instance),
+        attempts=_without(state.attempts, event.instance),
+        runners={key: record for key, record in state.runners.items() if key not in gone},
+    )
+
+
+def _runner_changed(state: State, runner: RunnerRecord) -> State:
+    instance = state.instances.get(runner.instance)
+    if instance is None:
+        return state
+    if not any(
+        shard.runner == runner.runner and shard.node == runner.node for shard in instance.shards
+    ):
+        return state
+    known = state.runners.get(runner.runner)
+    if known is not None and runner.attempt < known.attempt:
+        return state
+    return replace(state, runners=_with(state.runners, runner.runner, runner))
+
+
+def _restart_requested(state: State, event: RunnerRestartRequested) -> State:
+    instance = state.instances.get(event.instance)
+    if instance is None or instance.removing:
+        return state
+    if event.attempt <= state.attempts.get(event.instance, 0):
+        return state
+    return replace(state, attempts=_with(state.attempts, event.instance, event.attempt))
+
+
+def _decided(state: State, event: CommandDecided, entry: Entry) -> State:
+    # A command that two halves of a partition both decided counts once: the first in the log holds.
+    if event.command in state.answers:
+        return state
+    for part in event.events:
+        # No decision holds another; one that does is malformed, and not followed to its depth.
+        if not isinstance(part, CommandDecided):
+            state = apply_event(state, part, entry)
+    answer = Accepted(id=event.command, index=entry.index, subject=event.subject)
+    answers = _newest(_with(state.answers, event.command, answer), ANSWERS_MAX)
+    return replace(state, answers=answers)
+
+
+def _with_node(state: State, record: NodeRecord) -> State:
+    return replace(state, nodes=_with(state.nodes, record.node, record))
+
+
+def _with(mapping: Mapping[_Key, _Value], key: _Key, value: _Value) -> dict[_Key, _Value]:
+    return {**mapping, key: value}
+
+
+def _without(mapping: Mapping[_Key, _Value], key: _Key) -> dict[_Key, _Value]:
+    return {kept: value for kept, value in mapping.items() if kept != key}
+
+
+def _newest(mapping: dict[_Key, _Value], count_max: int) -> dict[_Key, _Value]:
+    """The mapping without its oldest entries beyond the limit; maps keep the order of insertion."""
+    for key in list(mapping)[: max(0, len(mapping) - count_max)]:
+        del mapping[key]
+    return mapping

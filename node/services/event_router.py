@@ -1,0 +1,502 @@
+"""The event router: drives the replica and performs its effects, for the life of the process.
+
+    inbound messages, ticks, syncs ──▶ Replica ──▶ effects ──▶ mesh, log file, state store, master
+
+Nothing here is made anew at an election. Everything runs in the node's loop, one step at a time;
+only the log file's writer is another thread.
+"""
+
+import collections
+from collections.abc import Callable, Collection
+from typing import Protocol, assert_never
+
+import anyio
+import anyio.from_thread
+import anyio.lowlevel
+import anyio.to_thread
+import msgspec
+
+from node.core.event_order import Duplicate, EventOrder, Gap, OutboxFull, Released
+from node.core.replica.durable import Recovered, SnapshotImage
+from node.core.replica.effects import (
+    BecameMaster,
+    Deliver,
+    Effect,
+    HistoryDropped,
+    LostMastership,
+    Revalidate,
+    Rewound,
+    Send,
+    SessionBegan,
+    SnapshotInstalled,
+    SnapshotNeeded,
+    TipAppended,
+    Write,
+)
+from node.core.replica.messages import Proposal, ReplicaMessage, Role
+from node.core.replica.replica import Replica
+from node.core.replica.timing import Timing
+from node.io import clock
+from node.io.log_file import LogFile, Synced
+from node.log import logger
+from node.model.errors import BusyError, RefusedError
+from node.model.event import ClusterFounded, Event, ProposalRejected
+from node.model.ids import ClusterId, NodeId
+from node.model.register import RouterFigures
+from node.model.session import NO_POSITION, Entry, EventId, Position, Session
+from node.model.state import State
+from node.services.state_store import StateStore, decode_state, encode_state
+
+TICK_SECONDS = 0.05
+SNAPSHOT_EVERY_ENTRIES = 10_000
+SNAPSHOT_EVERY_BYTES = 16 * 1024 * 1024
+WRITES_PARKED_MAX = 4_096
+"""Writes beyond the log's own queue; more means a stuck disk, and the node takes in no messages."""
+STEP_DOWN_SECONDS = 1.0
+
+_log = logger("router")
+_election_log = logger("election")
+encode_event = msgspec.msgpack.Encoder().encode
+
+
+class MasterDesk(Protocol):
+    """Whoever decides while this node masters."""
+
+    def became_master(self, session: Session, tip: State) -> None:
+        """Decide from now on; `tip` is the state with everything that is in the log."""
+        ...
+
+    def tip_appended(self, entries: tuple[Entry, ...]) -> None:
+        """Entries were appended to the log."""
+        ...
+
+    def lost_mastership(self, reason: str) -> None:
+        """Decide no more."""
+        ...
+
+    def revalidate(self, proposal: Proposal) -> ProposalRejected | None:
+        """Judge an event that was withdrawn; None: it still holds."""
+        ...
+
+
+class NoDesk:
+    """Nobody decides: for a router that is not attached yet."""
+
+    def became_master(self, session: Session, tip: State) -> None:
+        """Do nothing."""
+
+    def tip_appended(self, entries: tuple[Entry, ...]) -> None:
+        """Do nothing."""
+
+    def lost_mastership(self, reason: str) -> None:
+        """Do nothing."""
+
+    def revalidate(self, proposal: Proposal) -> ProposalRejected | None:
+        """Everything holds."""
+
+
+class EventRouter:
+    """Made once; the session that flows through it is a value."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        log: LogFile,
+        recovered: Recovered,
+        store: StateStore,
+        send: Callable[[NodeId, ReplicaMessage], bool],
+    ) -> None:
+        timing = Timing()
+        now = clock.monotonic()
+        snapshot = recovered.snapshot
+        self._node = node
+        self._log_file = log
+        self._store = store
+        self._send = send
+        self._desk: MasterDesk = NoDesk()
+        self._effects: collections.deque[Effect] = collections.deque()
+        self._performing = False
+        self._replica = Replica(node, recovered, timing, now)
+        self._order = EventOrder(
+            node, recovered.incarnation, timing, snapshot.position.index if snapshot else -1
+        )
+        self._applied = snapshot.position if snapshot else NO_POSITION
+        self._snapshot_index = self._applied.index
+        self._bytes_since_snapshot = 0
+        self._peers: frozenset[NodeId] = frozenset()
+        self._waiting: dict[EventId, Callable[[Entry | None], None]] = {}
+        self._parked: collections.deque[Write] = collections.deque()
+        self._elections = 0
+        self._gap = (-1, -1)
+        self._token = anyio.lowlevel.current_token()
+        if snapshot is not None:
+            store.install(decode_state(snapshot.state))
+
+    # -- at start ----------------------------------------------------------------------------------
+
+    def attach_desk(self, desk: MasterDesk) -> None:
+        """Name who decides; before `start`."""
+        self._desk = desk
+
+    def start(self, recovered: Recovered, name: str) -> None:
+        """Start the log's writer; found a cluster of one on the very first start."""
+        self._log_file.start(self._synced_in_writer)
+        if self._log_file.damage:
+            _log.error(
+                "the log was damaged (%s); the damaged files were set aside, and what is missing"
+                " comes from the other nodes",
+                self._log_file.damage,
+            )
+        if not recovered.cluster:
+            self.found_cluster(name)
+            return
+        state = self._store.fold(self._store.state, recovered.entries)
+        self.set_peers(set(state.nodes) - {self._node})
+
+    def found_cluster(self, name: str) -> None:
+        """Begin a cluster of which this node is the only member."""
+        cluster = ClusterId(clock.random_hex(32))
+        founding = ClusterFounded(cluster=cluster, name=name, founder=self._node)
+        self._reset_state()
+        self._perform(
+            self._replica.found_cluster(clock.monotonic(), cluster, encode_event(founding))
+        )
+
+    def join_cluster(self, cluster: ClusterId, members: Collection[NodeId]) -> None:
+        """Give up the own log and follow that cluster's master."""
+        self._reset_state()
+        self._perform(self._replica.join_cluster(clock.monotonic(), cluster))
+        self.set_peers(members)
+
+    def _reset_state(self) -> None:
+        self._order.rewind(0)
+        self._applied = NO_POSITION
+        self._snapshot_index = -1
+        self._peers = frozenset()
+        self._store.install(State())
+
+    # -- what others tell it -----------------------------------------------------------------------
+
+    def set_peers(self, peers: Collection[NodeId]) -> None:
+        """Name the other members."""
+        chosen = frozenset(peers) - {self._node}
+        if chosen != self._peers:
+            self._peers = chosen
+            self._perform(self._replica.set_peers(clock.monotonic(), sorted(chosen)))
+
+    def peer_up(self, peer: NodeId) -> None:
+        """A link is up."""
+        self._perform(self._replica.peer_up(clock.monotonic(), peer))
+
+    def peer_down(self, peer: NodeId, *, refused: bool) -> None:
+        """A link ended."""
+        self._perform(self._replica.peer_down(clock.monotonic(), peer, refused=refused))
+
+    def receive(self, peer: NodeId, message: ReplicaMessage) -> None:
+        """A message of another replica."""
+        self._perform(self._replica.receive(clock.monotonic(), peer, message))
+
+    def set_priority(self, priority: int) -> None:
+        """Among equally complete logs the greater one masters."""
+        self._replica.priority = priority
+
+    def publish(
+        self, event: Event, on_settled: Callable[[Entry | None], None] | None = None
+    ) -> EventId:
+        """Write an event: recorded first, then offered until it is committed.
+
+        `on_settled` is called with its entry once that is folded into the state here, or with None
+        where a snapshot stands for it.
+
+        Raises:
+            BusyError: the outbox is full, as while no master is known or the disk is full.
+        """
+        now = clock.monotonic()
+        outcome = self._order.publish(now, encode_event(event), clock.wall())
+        if isinstance(outcome, OutboxFull):
+            raise BusyError.because(
+                "outbox_full",
+                f"{outcome.count} events of this node wait for the master; no more are taken",
+                "see `exoctl status`: is a master known, is the disk full?",
+            )
+        if on_settled is not None:
+            self._waiting[outcome.proposal.id] = on_settled
+        self._perform(self._replica.propose(now, (outcome.proposal,)))
+        return outcome.proposal.id
+
+    def withdraw(self, event_id: EventId, event: Event) -> None:
+        """Put `event` in the place of one that was published but is not ordered yet."""
+        self._waiting.pop(event_id, None)
+        self._order.replace(event_id, encode_event(event))
+
+    # -- running -----------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Tick until cancelled."""
+        while True:
+            now = clock.monotonic()
+            self._replica.wall_offset_seconds = clock.wall() - now
+            self._flush_parked()
+            self._perform(self._replica.tick(now))
+            proposals = self._order.tick(now)
+            if proposals:
+                self._perform(self._replica.propose(now, proposals))
+            self._snapshot_if_due()
+            await anyio.sleep(TICK_SECONDS)
+
+    async def step_down(self) -> None:
+        """Hand mastership over before a planned stop; returns when done or not possible."""
+        if self._replica.role is not Role.MASTERING or not self._peers:
+            return
+        self._perform(self._replica.step_down(clock.monotonic()))
+        for _ in range(round(STEP_DOWN_SECONDS / TICK_SECONDS)):
+            if not self.is_master:
+                return
+            await anyio.sleep(TICK_SECONDS)
+
+    async def close(self) -> None:
+        """Write what waits and end the log's writer."""
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self._log_file.close)
+
+    # -- figures -----------------------------------------------------------------------------------
+
+    @property
+    def cluster(self) -> ClusterId:
+        """Whose log this is."""
+        return self._replica.cluster
+
+    @property
+    def master(self) -> NodeId | None:
+        """The master, None while there is none."""
+        return self._replica.master
+
+    @property
+    def is_master(self) -> bool:
+        """Whether this node decides."""
+        return self._replica.role is Role.MASTERING
+
+    @property
+    def session(self) -> Session:
+        """The session it is in, or was in last."""
+        return self._replica.session
+
+    @property
+    def overloaded(self) -> bool:
+        """The disk can't keep up: take in nothing more."""
+        return len(self._parked) >= WRITES_PARKED_MAX
+
+    @property
+    def in_sync(self) -> tuple[NodeId, ...]:
+        """While mastering: whose disks an entry must be on before it commits."""
+        return self._replica.in_sync
+
+    def is_alive(self, peer: NodeId) -> bool:
+        """Whether a peer was heard lately enough."""
+        return self._replica.is_alive(clock.monotonic(), peer)
+
+    def figures(self) -> RouterFigures:
+        """Where this node is in the ordered log."""
+        disk = self._log_file.status()
+        now = clock.monotonic()
+        return RouterFigures(
+            role=self._replica.role.name.lower(),
+            session=self._replica.session,
+            index_last=self._replica.last_index,
+            index_committed=self._replica.commit_index,
+            index_applied=self._store.state.index,
+            buffered=self._replica.last_index - self._replica.commit_index,
+            gap_first=self._gap[0],
+            gap_last=self._gap[1],
+            unacknowledged=self._order.unacknowledged,
+            oldest_seconds=round(self._order.oldest_seconds(now), 1),
+            replay_attempts=self._order.resends,
+            log_bytes=disk.bytes_on_disk,
+            written=self._order.written,
+            elections=self._elections,
+            disk_full=disk.disk_full,
+        )
+
+    def disk_trouble(self) -> str:
+        """What the disk's last failed write said; empty while all is well."""
+        return self._log_file.status().trouble
+
+    # -- effects -----------------------------------------------------------------------------------
+
+    def _perform(self, effects: tuple[Effect, ...]) -> None:
+        """Perform in the order given; what is brought about meanwhile comes after."""
+        self._effects.extend(effects)
+        if self._performing:
+            return
+        self._performing = True
+        try:
+            while self._effects:
+                self._perform_one(self._effects.popleft())
+        finally:
+            self._performing = False
+
+    def _perform_one(self, effect: Effect) -> None:
+        match effect:
+            case Send(peer=peer, message=message):
+                self._send(peer, message)
+            case Write():
+                self._parked.append(effect)
+                self._flush_parked()
+            case Deliver() | Rewound() | SnapshotInstalled() | SnapshotNeeded():
+                self._perform_on_state(effect)
+            case _:
+                self._perform_on_session(effect)
+
+    def _perform_on_state(
+        self, effect: Deliver | Rewound | SnapshotInstalled | SnapshotNeeded
+    ) -> None:
+        match effect:
+            case Deliver(entries=entries):
+                self._deliver(entries)
+            case Rewound(index=index):
+                self._rewind(index)
+            case SnapshotInstalled(image=image):
+                self._install(image)
+            case SnapshotNeeded():
+                self._take_snapshot()
+            case _:
+                assert_never(effect)
+
+    def _perform_on_session(
+        self,
+        effect: SessionBegan
+        | BecameMaster
+        | TipAppended
+        | LostMastership
+        | Revalidate
+        | HistoryDropped,
+    ) -> None:
+        match effect:
+            case SessionBegan(session=session, reason=reason):
+                self._begin(session, reason)
+            case BecameMaster(session=session, tip=tip):
+                _election_log.info("this node masters term %d", session.term)
+                self._desk.became_master(session, self._store.fold(self._store.state, tip))
+            case TipAppended(entries=entries):
+                self._desk.tip_appended(entries)
+            case LostMastership(reason=reason):
+                _election_log.info("this node masters no more: %s", reason)
+                self._desk.lost_mastership(reason)
+            case Revalidate(proposal=proposal):
+                self._revalidate(proposal)
+            case HistoryDropped(count=count):
+                _log.error("%d events of this side of a partition could not be kept", count)
+            case _:
+                assert_never(effect)
+
+    def _begin(self, session: Session, reason: str) -> None:
+        self._elections += 1
+        _election_log.info(
+            "session: term %d, master %s%s",
+            session.term,
+            session.master[:12],
+            f" ({reason})" if reason else "",
+        )
+        self._store.begin(session)
+        now = clock.monotonic()
+        self._perform(self._replica.propose(now, self._order.session_began(now)))
+
+    def _deliver(self, entries: tuple[Entry, ...]) -> None:
+        outcome = self._order.receive(clock.monotonic(), entries)
+        match outcome:
+            case Released(entries=fresh, acknowledged=acknowledged):
+                self._gap = (-1, -1)
+                last = fresh[-1]
+                self._applied = Position(last.session, last.index)
+                self._bytes_since_snapshot += sum(len(entry.payload) for entry in fresh)
+                self._store.deliver(fresh)
+                self._settle(acknowledged, {entry.id: entry for entry in fresh})
+                self.set_peers(set(self._store.state.nodes) - {self._node})
+            case Duplicate():
+                pass
+            case Gap(first=first, last=last):
+                self._gap = (first, last)
+                _log.error("entries %d to %d are missing before those delivered", first, last)
+            case _:
+                assert_never(outcome)
+
+    def _settle(self, ids: tuple[EventId, ...], entries: dict[EventId, Entry]) -> None:
+        for event_id in ids:
+            waiting = self._waiting.pop(event_id, None)
+            if waiting is not None:
+                waiting(entries.get(event_id))
+
+    def _rewind(self, index: int) -> None:
+        _log.warning("entries from %d on were withdrawn after a partition", index)
+        self._order.rewind(index)
+        image = self._replica.snapshot
+        state = decode_state(image.state) if image is not None else State()
+        position = image.position if image is not None else NO_POSITION
+        entries = self._replica.entries(position.index + 1, index)
+        state = self._store.fold(state, entries)
+        self._applied = Position(entries[-1].session, entries[-1].index) if entries else position
+        self._store.rewind(index, state)
+
+    def _install(self, image: SnapshotImage) -> None:
+        _log.info("snapshot of index %d received", image.position.index)
+        settled = self._order.install(clock.monotonic(), image.position.index, image.known)
+        self._applied = image.position
+        self._snapshot_index = image.position.index
+        self._bytes_since_snapshot = 0
+        self._store.install(decode_state(image.state))
+        self._settle(settled, {})
+        self.set_peers(set(self._store.state.nodes) - {self._node})
+
+    def _revalidate(self, proposal: Proposal) -> None:
+        now = clock.monotonic()
+        rejection = self._desk.revalidate(proposal)
+        if rejection is None:
+            self._perform(self._replica.accept_resubmission(now, proposal.id))
+        else:
+            self._perform(
+                self._replica.reject_resubmission(now, proposal.id, encode_event(rejection))
+            )
+
+    def _snapshot_if_due(self) -> None:
+        entries = self._applied.index - self._snapshot_index
+        if entries >= SNAPSHOT_EVERY_ENTRIES or (
+            entries and self._bytes_since_snapshot >= SNAPSHOT_EVERY_BYTES
+        ):
+            self._take_snapshot()
+
+    def _take_snapshot(self) -> None:
+        self._snapshot_index = self._applied.index
+        self._bytes_since_snapshot = 0
+        state = encode_state(self._store.state)
+        self._perform(self._replica.compact(clock.monotonic(), self._applied, state))
+
+    # -- the disk ----------------------------------------------------------------------------------
+
+    def _flush_parked(self) -> None:
+        while self._parked:
+            write = self._parked[0]
+            alone = len(self._replica.in_sync) <= 1
+            if not self._log_file.submit(write.token, write.records, full_sync=alone):
+                return
+            self._parked.popleft()
+
+    def _synced_in_writer(self, synced: Synced) -> None:
+        anyio.from_thread.run_sync(self._synced, synced.token, token=self._token)
+
+    def _synced(self, token: int) -> None:
+        self._perform(self._replica.synced(clock.monotonic(), token))
+
+
+def ensure_member(state: State, node: NodeId) -> None:
+    """Raise where the cluster has put this node out.
+
+    Raises:
+        RefusedError: the node was revoked.
+    """
+    reason = state.revoked.get(node)
+    if reason is not None:
+        raise RefusedError.because(
+            "revoked",
+            f"this node was taken out of the cluster: {reason}",
+            "join again with an invite: exoctl cluster join CODE",
+        )

@@ -1,0 +1,263 @@
+"""The master's desk: decides commands while this node masters, and looks after the cluster.
+
+It decides on the tip state: everything that is in the log, committed or not, so that two decisions
+in a row never count the same memory twice. Answers go out after commit.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import anyio
+import msgspec
+
+from node.core.apply import apply, read_event
+from node.core.decide import (
+    Answered,
+    Decided,
+    Drop,
+    FollowUp,
+    Keep,
+    Reject,
+    RetryMemo,
+    decide,
+    follow_up,
+    revalidate,
+)
+from node.core.facts import Facts
+from node.core.placement import plan
+from node.core.replica.messages import Proposal
+from node.io import clock
+from node.log import logger
+from node.model.command import Answer, CommandRequest, Refused
+from node.model.errors import BusyError, Failure
+from node.model.event import (
+    CommandDecided,
+    DecisionWithdrawn,
+    Event,
+    NodeLost,
+    NodeReturned,
+    ProposalRejected,
+)
+from node.model.ids import CommandId, NodeId
+from node.model.session import Entry, EventId, Session
+from node.model.state import State
+from node.model.topology import Plan
+from node.services.wakeup import Wakeup
+from node.wire.message import CommandAnswered, CommandSent, PlanAnswered, PlanAsked
+
+TICK_SECONDS = 0.5
+DECISIONS_MAX = 256
+"""Decisions that wait for their commit; further commands wait at their askers."""
+LOST_SECONDS = 1.0
+"""How long a node that counts as dead may come back before it is written down as lost."""
+GRACE_SECONDS = 0.5
+"""How long a new master waits for links before it writes anybody down."""
+
+_log = logger("master")
+
+
+class Router(Protocol):
+    """What the desk needs of the event router."""
+
+    def publish(
+        self, event: Event, on_settled: Callable[[Entry | None], None] | None = None
+    ) -> EventId:
+        """Write an event."""
+        ...
+
+    def withdraw(self, event_id: EventId, event: Event) -> None:
+        """Replace an event that is not ordered yet."""
+        ...
+
+    def is_alive(self, peer: NodeId) -> bool:
+        """Whether a peer was heard lately."""
+        ...
+
+
+class _Office(msgspec.Struct):
+    """One time in office; thrown away at its end."""
+
+    session: Session
+    tip: State
+    since: float
+    memo: RetryMemo
+    suspected: dict[NodeId, float]
+    decisions: dict[CommandId, EventId]
+
+
+class Master:
+    """Made once; in office while this node masters."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        router: Router,
+        facts: Callable[[], Facts],
+        reply: Callable[[NodeId, CommandAnswered | PlanAnswered], None],
+    ) -> None:
+        self._node = node
+        self._router = router
+        self._facts = facts
+        self._reply = reply
+        self._office: _Office | None = None
+        self._wakeup = Wakeup()
+
+    # -- told by the router ----------------------------------------------------------------------
+
+    def became_master(self, session: Session, tip: State) -> None:
+        """Take office."""
+        self._office = _Office(session, tip, clock.monotonic(), RetryMemo(), {}, {})
+        self._wakeup.ring()
+
+    def tip_appended(self, entries: tuple[Entry, ...]) -> None:
+        """Entries were appended to the log."""
+        office = self._office
+        if office is None:
+            return
+        for entry in entries:
+            office.tip = apply(office.tip, entry)
+        self._wakeup.ring()
+
+    def lost_mastership(self, reason: str) -> None:
+        """Leave office: what was decided and not ordered is withdrawn, its askers ask again."""
+        office, self._office = self._office, None
+        if office is None:
+            return
+        for command, event_id in office.decisions.items():
+            self._router.withdraw(event_id, DecisionWithdrawn(command=command))
+        if office.decisions:
+            _log.info("%d decisions withdrawn: %s", len(office.decisions), reason)
+
+    def revalidate(self, proposal: Proposal) -> ProposalRejected | None:
+        """Judge an event that a partition withdrew, in the light of what is so now."""
+        office = self._office
+        event = read_event(proposal.payload)
+        if office is None or event is None:
+            return None
+        verdict = revalidate(office.tip, event, self._facts())
+        match verdict:
+            case Keep():
+                return None
+            case Drop():
+                failure = Failure(
+                    code="out_of_date", message=f"{type(event).__name__} no longer holds"
+                )
+            case Reject(failure=failure):
+                pass
+        command = event.command if isinstance(event, CommandDecided) else None
+        asked_by = event.asked_by if isinstance(event, CommandDecided) else proposal.id.origin
+        _log.warning("withdrawn event rejected: %s", failure.message)
+        return ProposalRejected(id=proposal.id, asked_by=asked_by, failure=failure, command=command)
+
+    # -- told by askers --------------------------------------------------------------------------
+
+    def asked(self, asker: NodeId, message: CommandSent | PlanAsked) -> None:
+        """Decide a command or a plan; while not in office the asker is left to find who is."""
+        office = self._office
+        if office is None:
+            return
+        if isinstance(message, PlanAsked):
+            answer = PlanAnswered(id=message.id, plan=self._plan(office.tip, message))
+            self._reply(asker, answer)
+            return
+        request = msgspec.structs.replace(message.request, asked_by=asker)
+        if request.id not in office.decisions and len(office.decisions) < DECISIONS_MAX:
+            self._decide(office, request)
+
+    def _plan(self, state: State, asked: PlanAsked) -> Plan:
+        facts = self._facts()
+        card = facts.card(asked.model)
+        if card is None:
+            known = ", ".join(facts.models()) or "none"
+            failure = Failure(
+                code="model_not_found",
+                message=f"no node has a model {asked.model!r}",
+                remedy=f"models of this cluster: {known}",
+            )
+            return Plan(model=asked.model, candidates=(), refusal=failure)
+        return plan(state, card, asked.wish, facts)
+
+    def _decide(self, office: _Office, request: CommandRequest) -> None:
+        decision = decide(office.tip, request, self._facts(), clock.random_hex)
+        match decision:
+            case Answered(answer=answer):
+                self._answer(request.asked_by, answer)
+            case Decided(events=events, subject=subject):
+                event = CommandDecided(
+                    command=request.id,
+                    asked_by=request.asked_by,
+                    events=events,
+                    subject=subject,
+                )
+                self._publish_decision(office, request, event)
+            case _:
+                failure = decision.failure
+                _log.info("refused %s: %s", type(request.command).__name__, failure.message)
+                self._answer(
+                    request.asked_by,
+                    Refused(id=request.id, kind=decision.kind, failure=failure),
+                )
+
+    def _publish_decision(
+        self, office: _Office, request: CommandRequest, event: CommandDecided
+    ) -> None:
+        def settled(_: Entry | None) -> None:
+            office.decisions.pop(request.id, None)
+            answer = office.tip.answers.get(request.id)
+            if answer is not None:
+                self._answer(request.asked_by, answer)
+
+        try:
+            event_id = self._router.publish(event, settled)
+        except BusyError as error:
+            self._answer(
+                request.asked_by,
+                Refused(id=request.id, kind="BusyError", failure=error.failure),
+            )
+            return
+        if request.id not in office.tip.answers:
+            _log.warning("decision %s waits for its place in the log", request.id)
+        office.decisions[request.id] = event_id
+        _log.info("decided %s: %s", type(request.command).__name__, event.subject or request.id)
+
+    def _answer(self, asker: NodeId, answer: Answer) -> None:
+        self._reply(asker, CommandAnswered(answer=answer))
+
+    # -- on its own ------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Look after the cluster while in office, until cancelled."""
+        while True:
+            await self._wakeup.wait(TICK_SECONDS)
+            office = self._office
+            if office is None:
+                continue
+            try:
+                self._watch_nodes(office)
+                self._follow_up(office)
+            except BusyError as error:
+                _log.warning("%s", error.failure.message)
+                await anyio.sleep(TICK_SECONDS)
+
+    def _watch_nodes(self, office: _Office) -> None:
+        now = clock.monotonic()
+        if now - office.since < GRACE_SECONDS:
+            return
+        for node, record in office.tip.nodes.items():
+            if node == self._node or self._router.is_alive(node):
+                office.suspected.pop(node, None)
+                if record.lost:
+                    self._router.publish(NodeReturned(node=node))
+                    _log.info("node %s is back", record.name)
+                continue
+            since = office.suspected.setdefault(node, now)
+            if not record.lost and now - since >= LOST_SECONDS:
+                reason = "no answer on any link"
+                self._router.publish(NodeLost(node=node, reason=reason, at=clock.wall()))
+                _log.warning("node %s is lost: %s", record.name, reason)
+
+    def _follow_up(self, office: _Office) -> None:
+        outcome: FollowUp = follow_up(office.tip, self._facts(), clock.monotonic(), office.memo)
+        office.memo = outcome.memo
+        for event in outcome.events:
+            self._router.publish(event)

@@ -1,0 +1,222 @@
+"""Who is in the cluster, seen from this node: describing itself, joining, leaving, put out."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+import anyio
+
+from node.io import clock
+from node.log import logger
+from node.model.command import Accepted, AdmitNode, Command, Refused, RemoveNode
+from node.model.errors import BusyError, ConflictError, ExoctlError, RefusedError
+from node.model.event import Event, NodeDescribed
+from node.model.ids import ClusterId, NodeId
+from node.model.machine import Address, Machine
+from node.model.state import State
+
+DESCRIBE_SECONDS = 1.0
+ADMIT_SECONDS = 10.0
+LEAVE_SECONDS = 10.0
+
+_log = logger("membership")
+
+Submit = Callable[[Command, float], Awaitable[Accepted | Refused]]
+
+
+class MemberRouter(Protocol):
+    """What membership needs of the event router."""
+
+    def publish(self, event: Event) -> object:
+        """Write an event."""
+        ...
+
+    def found_cluster(self, name: str) -> None:
+        """Begin a cluster of one."""
+        ...
+
+    def join_cluster(self, cluster: ClusterId, members: tuple[NodeId, ...]) -> None:
+        """Follow another cluster."""
+        ...
+
+    @property
+    def cluster(self) -> ClusterId:
+        """Whose log this is."""
+        ...
+
+
+class MemberMesh(Protocol):
+    """What membership needs of the mesh."""
+
+    def set_cluster(self, cluster: ClusterId) -> None:
+        """Links are of this cluster from now on."""
+        ...
+
+    def set_admitted(self, nodes: Mapping[NodeId, tuple[Address, ...]]) -> None:
+        """Who may link."""
+        ...
+
+
+class Membership:
+    """Made once per process."""
+
+    def __init__(
+        self,
+        description: Callable[[], NodeDescribed],
+        state: Callable[[], State],
+        router: MemberRouter,
+        mesh: MemberMesh,
+        submit: Submit,
+    ) -> None:
+        self._description = description
+        self._state = state
+        self._router = router
+        self._mesh = mesh
+        self._submit = submit
+        self._described: NodeDescribed | None = None
+        self._described_at = 0.0
+        self._members: Mapping[NodeId, tuple[Address, ...]] = {}
+        self._joining: ClusterId | None = None
+
+    @property
+    def node(self) -> NodeId:
+        """This node."""
+        return self._description().node
+
+    # -- following the state -----------------------------------------------------------------------
+
+    def state_changed(self, before: State, after: State) -> None:
+        """Tell the mesh who may link; notice when this node was put out."""
+        if after.nodes is before.nodes and after.cluster == before.cluster:
+            return
+        me = self.node
+        if self._joining is not None:
+            if me not in after.nodes:
+                return
+            self._joining = None
+            _log.info("this node is a member of cluster %s now", after.cluster_name)
+        if me in before.nodes and me in after.revoked:
+            return  # `run` begins a new cluster: not from within the fold
+        members = {node: record.addresses for node, record in after.nodes.items() if node != me}
+        if members != self._members:
+            self._members = members
+            self._mesh.set_admitted(members)
+
+    async def run(self) -> None:
+        """Keep the own description in the state; go on alone when put out; until cancelled."""
+        while True:
+            state = self._state()
+            if self.node in state.revoked and self._joining is None:
+                _log.warning(
+                    "this node was taken out of cluster %s (%s); it goes on alone",
+                    state.cluster_name,
+                    state.revoked[self.node],
+                )
+                self._found_anew()
+            self._describe(state)
+            await anyio.sleep(DESCRIBE_SECONDS)
+
+    def _describe(self, state: State) -> None:
+        record = state.nodes.get(self.node)
+        if record is None:
+            return
+        wanted = self._description()
+        if (
+            record.incarnation == wanted.incarnation
+            and record.name == wanted.name
+            and record.machine == wanted.machine
+            and record.version == wanted.version
+            and record.addresses == wanted.addresses
+        ):
+            return
+        now = clock.monotonic()
+        if wanted == self._described and now - self._described_at < 30 * DESCRIBE_SECONDS:
+            return  # it is on its way
+        try:
+            self._router.publish(wanted)
+        except BusyError as error:
+            _log.debug("%s", error.failure.message)
+            return
+        self._described, self._described_at = wanted, now
+
+    # -- coming and going --------------------------------------------------------------------------
+
+    async def admit(self, node: NodeId, name: str, addresses: tuple[Address, ...]) -> bool:
+        """Let in a node whose proof was checked; returns once that is committed."""
+        try:
+            answer = await self._submit(
+                AdmitNode(node=node, name=name, addresses=addresses), ADMIT_SECONDS
+            )
+        except ExoctlError as error:
+            _log.warning("%s could not be admitted: %s", name, error.failure.message)
+            return False
+        if isinstance(answer, Refused):
+            _log.warning("%s was not admitted: %s", name, answer.failure.message)
+            return False
+        _log.info("%s (%s) was admitted", name, node[:12])
+        return True
+
+    def check_may_join(self) -> None:
+        """Raise where this node must not just go over to another cluster.
+
+        Raises:
+            ConflictError: it is in a cluster with others.
+        """
+        state = self._state()
+        others = [r.name for node, r in state.nodes.items() if node != self.node]
+        if others:
+            raise ConflictError.because(
+                "in_a_cluster",
+                f"this node is in cluster {state.cluster_name!r} with {', '.join(others)}",
+                "leave it first: exoctl cluster leave",
+            )
+
+    def joined(self, cluster: ClusterId, members: Mapping[NodeId, tuple[Address, ...]]) -> None:
+        """Another cluster has let this node in: give up the own log, follow."""
+        self._joining = cluster
+        self._described = None
+        self._members = dict(members)
+        self._mesh.set_cluster(cluster)
+        self._mesh.set_admitted(members)
+        self._router.join_cluster(cluster, tuple(members))
+
+    async def leave(self) -> None:
+        """Leave the cluster for good and go on as a cluster of one.
+
+        Raises:
+            ConflictError: it is alone already. RefusedError: the master refuses.
+        """
+        state = self._state()
+        if len(state.nodes) < 2:
+            raise ConflictError.because(
+                "alone", "this node is the only one of its cluster", "nothing to leave"
+            )
+        answer = await self._submit(RemoveNode(node=self.node, reason="left"), LEAVE_SECONDS)
+        if isinstance(answer, Refused):
+            raise RefusedError(answer.failure)
+        if self.node in self._state().revoked:
+            self._found_anew()
+
+    def _found_anew(self) -> None:
+        self._members = {}
+        self._described = None
+        self._mesh.set_admitted({})
+        self._router.found_cluster(self._description().name)
+        self._mesh.set_cluster(self._router.cluster)
+
+
+def describe(
+    node: NodeId, name: str, machine: Machine, version: str, incarnation: int
+) -> Callable[[tuple[Address, ...]], NodeDescribed]:
+    """What a node says of itself, but for its addresses, which change."""
+
+    def described(addresses: tuple[Address, ...]) -> NodeDescribed:
+        return NodeDescribed(
+            node=node,
+            name=name,
+            machine=machine,
+            version=version,
+            incarnation=incarnation,
+            addresses=addresses,
+        )
+
+    return described

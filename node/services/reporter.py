@@ -1,0 +1,88 @@
+"""Registers of this node: gathered at their own pace, sent to every peer, latest value wins."""
+
+from collections.abc import Callable, Mapping
+
+import anyio
+import anyio.to_thread
+
+from node.io import clock
+from node.log import logger
+from node.model.ids import NodeId
+from node.model.register import MachineFigures, Register, RegisterValue
+from node.services.register_store import RegisterStore
+from node.wire.message import RegistersChanged
+
+TICK_SECONDS = 0.25
+MACHINE_SECONDS = 2.0
+DEFAULT_SECONDS = 1.0
+
+_log = logger("reporter")
+
+Source = Callable[[], RegisterValue]
+
+
+class Reporter:
+    """Asks each source in turn; a value that has not changed is not sent."""
+
+    def __init__(
+        self,
+        store: RegisterStore,
+        peers: Callable[[], tuple[NodeId, ...]],
+        send: Callable[[NodeId, RegistersChanged], bool],
+        sources: Mapping[str, tuple[Source, float]],
+        probe_machine: Callable[[], MachineFigures],
+    ) -> None:
+        """`sources` gives for each name how to read it and how often, in seconds."""
+        self._store = store
+        self._peers = peers
+        self._send = send
+        self._sources = sources
+        self._probe_machine = probe_machine
+        self._due: dict[str, float] = dict.fromkeys(sources, 0.0)
+
+    def peer_up(self, peer: NodeId) -> None:
+        """A link is up: that peer gets everything."""
+        registers = self._store.own()
+        if registers:
+            self._send(peer, RegistersChanged(registers=registers))
+
+    async def run(self) -> None:
+        """Gather and send until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._run_machine)
+            while True:
+                self._gather()
+                await anyio.sleep(TICK_SECONDS)
+
+    def gather_now(self, name: str) -> None:
+        """Read one source at once, as after a change that people wait for."""
+        self._due[name] = 0.0
+        self._gather()
+
+    def _gather(self) -> None:
+        now = clock.monotonic()
+        changed: list[Register] = []
+        for name, (source, every_seconds) in self._sources.items():
+            if now < self._due[name]:
+                continue
+            self._due[name] = now + every_seconds
+            register = self._store.set_own(source())
+            if register is not None:
+                changed.append(register)
+        self._tell(tuple(changed))
+
+    async def _run_machine(self) -> None:
+        while True:
+            # Some of the figures come from files that can block for a moment.
+            figures = await anyio.to_thread.run_sync(self._probe_machine)
+            register = self._store.set_own(figures)
+            if register is not None:
+                self._tell((register,))
+            await anyio.sleep(MACHINE_SECONDS)
+
+    def _tell(self, registers: tuple[Register, ...]) -> None:
+        if not registers:
+            return
+        message = RegistersChanged(registers=registers)
+        for peer in self._peers():
+            self._send(peer, message)

@@ -105,6 +105,27 @@ class EventOrder:
         self._outbox[self._written] = (proposal, now)
         return Published(proposal)
 
+    def replace(self, event_id: EventId, payload: bytes) -> bool:
+        """Offer other bytes under the id of an unacknowledged event; False where it is settled.
+
+        For an event that must not be ordered any more: whichever of the two is first in the log
+        stays, and the writer's order keeps without a hole.
+        """
+        held = self._outbox.get(event_id.sequence)
+        if held is None or held[0].id != event_id:
+            return False
+        self._outbox[event_id.sequence] = (
+            msgspec.structs.replace(held[0], payload=payload),
+            held[1],
+        )
+        return True
+
+    def abandon(self) -> None:
+        """Forget every unacknowledged event: the log is that of another cluster from now on."""
+        self._outbox.clear()
+        self._floor = self._written + 1
+        self._index = -1
+
     def tick(self, now: float) -> tuple[Proposal, ...]:
         """Events to offer again, in order, if that is due."""
         if now < self._due or not self._outbox:

@@ -169,7 +169,8 @@ class EventRouter:
         self.set_peers(members)
 
     def _reset_state(self) -> None:
-        self._order.rewind(0)
+        self._order.abandon()
+        self._waiting.clear()
         self._applied = NO_POSITION
         self._snapshot_index = -1
         self._peers = frozenset()

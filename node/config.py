@@ -39,6 +39,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """`invite`, or `lan`: admit anyone on the network."""
     prefer_master: bool = False
     log_level: str = "info"
+    api_token_required: bool = False
+    """Callers on loopback need the token as well."""
 
 
 def default_state_directory() -> Path:
@@ -106,6 +108,7 @@ _FILE_KEYS: Mapping[str, type] = {
     "trust": str,
     "prefer_master": bool,
     "log_level": str,
+    "api_token_required": bool,
     "state_directory": str,
     "model_directories": list,
     "peers": list,

@@ -15,6 +15,7 @@ from node.model.command import Accepted
 from node.model.event import (
     ClusterFounded,
     CommandDecided,
+    DecisionWithdrawn,
     Event,
     InstancePlaced,
     InstanceRemoved,
@@ -38,7 +39,7 @@ from node.model.session import Entry
 from node.model.state import ANSWERS_MAX, REJECTIONS_MAX, State
 
 REVOKED_MAX = 1000
-"""Nodes remembered as revoked; only members' links are accepted, so forgetting one admits no one."""
+"""Nodes remembered as revoked. Forgetting one admits no one: only members' links are accepted."""
 
 _decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
 
@@ -94,6 +95,8 @@ def apply_event(state: State, event: Event, entry: Entry) -> State:
             return _apply_instance(state, event, entry)
         case CommandDecided():
             return _decided(state, event, entry)
+        case DecisionWithdrawn():
+            return state
         case ProposalRejected():
             return replace(state, rejections=(*state.rejections, event)[-REJECTIONS_MAX:])
         case _:

@@ -51,6 +51,9 @@ class AdmitNode(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     node: NodeId
     name: str
     addresses: tuple[Address, ...] = ()
+    proof: str = "invite"
+    """`invite` or `approval`: a person vouches, which also lets a removed node come back; `lan`:
+    nobody does."""
 
 
 class RemoveNode(msgspec.Struct, frozen=True, tag=True, kw_only=True):

@@ -1,0 +1,262 @@
+"""The master's decisions on commands: a command and the state in, events or a refusal out.
+
+Only the master decides, and only on the committed state; its decision enters the log as one
+`CommandDecided` (`as_event`) and is answered after commit.
+"""
+
+from collections.abc import Container
+from typing import Protocol, assert_never
+
+import msgspec
+
+from node.core.facts import Facts
+from node.core.lookup import find_instance, find_node
+from node.core.placement.layers import Costs
+from node.core.placement.plan import plan
+from node.core.placement.wish import check, find_card, resolve
+from node.core.refusal import Refusal, refusal
+from node.model.card import ModelCard
+from node.model.command import (
+    Accepted,
+    AdmitNode,
+    CommandRequest,
+    CordonNode,
+    PlaceInstance,
+    RemoveNode,
+    RestartInstance,
+    StopInstance,
+)
+from node.model.errors import ConflictError, NoFitError, RefusedError, UsageError
+from node.model.event import (
+    CommandDecided,
+    Event,
+    InstancePlaced,
+    InstanceStopping,
+    NodeAdmitted,
+    NodeCordoned,
+    NodeRevoked,
+    RunnerRestartRequested,
+)
+from node.model.ids import InstanceId, NodeId, RunnerId, short
+from node.model.instance import Instance, Shard
+from node.model.state import State
+from node.model.topology import Candidate
+
+NAME_LENGTH_MAX = 64
+ADDRESSES_MAX = 16
+ID_CHARACTERS = 8
+PROOF_LAN = "lan"
+
+
+class Ids(Protocol):
+    """Where fresh ids come from: `clock.random_hex` in a node, a counter in a test."""
+
+    def __call__(self, characters: int, /) -> str:
+        """Hexadecimal text of that length, never given before."""
+        ...
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """The command is carried out: its events go into the log together."""
+
+    events: tuple[Event, ...]
+    subject: str = ""
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """The command was carried out before; this is what was answered."""
+
+    answer: Accepted
+
+
+Decision = Decided | Answered | Refusal
+
+
+def decide(state: State, request: CommandRequest, facts: Facts, ids: Ids) -> Decision:
+    """Decide a command. A command id that is known gets its earlier answer: nothing runs twice."""
+    earlier = state.answers.get(request.id)
+    if earlier is not None:
+        return Answered(earlier)
+    command = request.command
+    match command:
+        case PlaceInstance():
+            return _place(state, command, request.asked_by, facts, ids)
+        case StopInstance() | RestartInstance():
+            return _tend(state, command, request.asked_by)
+        case AdmitNode() | RemoveNode() | CordonNode():
+            return _govern(state, command, request.asked_by)
+        case _:
+            assert_never(command)
+
+
+def as_event(request: CommandRequest, decided: Decided) -> CommandDecided:
+    """The one entry that a decision becomes."""
+    return CommandDecided(
+        command=request.id,
+        asked_by=request.asked_by,
+        events=decided.events,
+        subject=decided.subject,
+    )
+
+
+def next_attempt(state: State, instance: Instance) -> int:
+    """The attempt after every one that was wanted, or reported by one of its runners."""
+    reported = (state.runners.get(shard.runner) for shard in instance.shards)
+    attempts = [record.attempt for record in reported if record is not None]
+    return max(state.attempts.get(instance.instance, 0), *attempts, 0) + 1
+
+
+def _place(
+    state: State, command: PlaceInstance, asked_by: NodeId, facts: Facts, ids: Ids
+) -> Decision:
+    card = find_card(facts, command.model)
+    if isinstance(card, Refusal):
+        return card
+    wish = resolve(state, command.wish)
+    if isinstance(wish, Refusal):
+        return wish
+    problem = check(state, card, wish)
+    if problem is not None:
+        return problem
+    made = plan(state, card, wish, facts)
+    if made.refusal is not None:
+        return Refusal(NoFitError.__name__, made.refusal)
+    instance = _instance(state, card, made.candidates[0], ids)
+    instance = msgspec.structs.replace(instance, requested_by=asked_by, placed_at=facts.now_wall)
+    return Decided((InstancePlaced(instance=instance),), instance.instance)
+
+
+def _instance(state: State, card: ModelCard, candidate: Candidate, ids: Ids) -> Instance:
+    costs = Costs(card, candidate.weight_format, candidate.context_tokens)
+    shards = tuple(
+        Shard(
+            runner=RunnerId(_fresh("r-", state.runners, ids)),
+            node=share.node,
+            rank=rank,
+            first_layer=share.first_layer,
+            end_layer=share.end_layer,
+            weight_bytes=costs.weight_bytes(share.first_layer, share.end_layer),
+            cache_bytes=costs.cache_bytes(share.first_layer, share.end_layer),
+        )
+        for rank, share in enumerate(candidate.shares)
+    )
+    return Instance(
+        instance=InstanceId(_fresh("i-", state.instances, ids)),
+        model=card.model,
+        shards=shards,
+        layer_count=card.layer_count,
+        context_tokens=candidate.context_tokens,
+        weight_format=candidate.weight_format,
+        transport=candidate.transport,
+        transport_reason="any two linked nodes can talk over TCP" if len(shards) > 1 else "",
+        requested_by=NodeId(""),
+        predicted_tokens_per_second=candidate.predicted_tokens_per_second,
+    )
+
+
+def _fresh(prefix: str, taken: Container[str], ids: Ids) -> str:
+    while (made := prefix + ids(ID_CHARACTERS)) in taken:
+        pass
+    return made
+
+
+def _tend(state: State, command: StopInstance | RestartInstance, asked_by: NodeId) -> Decision:
+    """Decide on an instance that exists."""
+    key = find_instance(state, command.instance)
+    if isinstance(key, Refusal):
+        return key
+    instance = state.instances[key]
+    if isinstance(command, StopInstance):
+        events = () if instance.removing else (InstanceStopping(instance=key),)
+        return Decided(events, key)
+    return _restart(state, instance, asked_by)
+
+
+def _restart(state: State, instance: Instance, asked_by: NodeId) -> Decision:
+    key = instance.instance
+    if instance.removing:
+        return refusal(
+            ConflictError, "instance_stopping", f"{key} is being stopped", "place the model again"
+        )
+    records = [state.nodes.get(node) for node in instance.nodes]
+    absent = [
+        short(node) if record is None else record.name
+        for node, record in zip(instance.nodes, records, strict=True)
+        if record is None or record.lost
+    ]
+    if absent:
+        return refusal(
+            ConflictError,
+            "node_lost",
+            f"{key} needs {', '.join(absent)}, which can't be reached",
+            f"wait until it is back, or stop {key} and place the model on other nodes",
+            absent[0],
+        )
+    asker = state.nodes.get(asked_by)
+    event = RunnerRestartRequested(
+        instance=key,
+        attempt=next_attempt(state, instance),
+        reason=f"asked for on {asker.name if asker else short(asked_by)}",
+    )
+    return Decided((event,), key)
+
+
+def _govern(
+    state: State, command: AdmitNode | RemoveNode | CordonNode, asked_by: NodeId
+) -> Decision:
+    """Decide on the cluster's nodes."""
+    if isinstance(command, AdmitNode):
+        return _admit(state, command, asked_by)
+    node = find_node(state, command.node)
+    if isinstance(node, Refusal):
+        return node
+    if isinstance(command, RemoveNode):
+        return _remove(state, node, command.reason)
+    if state.nodes[node].cordoned == command.cordoned:
+        return Decided((), node)
+    return Decided((NodeCordoned(node=node, cordoned=command.cordoned),), node)
+
+
+def _admit(state: State, command: AdmitNode, asked_by: NodeId) -> Decision:
+    """Let a node in. One that left or was removed comes back when a person vouches for it anew, by
+    an invite or on screen, but never just because everybody on the network is let in.
+    """
+    node, name = command.node, command.name
+    if not node or not name.isprintable() or not 0 < len(name) <= NAME_LENGTH_MAX:
+        return refusal(
+            UsageError,
+            "bad_node_name",
+            f"a node can't be called {name[:NAME_LENGTH_MAX]!r}",
+            f"use 1 to {NAME_LENGTH_MAX} printable characters",
+        )
+    reason = state.revoked.get(node)
+    if reason is not None and command.proof == PROOF_LAN:
+        return refusal(
+            RefusedError,
+            "node_revoked",
+            f"{name} ({short(node)}) is no longer of this cluster: {reason}",
+            "invite it again: `exoctl cluster invite`",
+            name,
+        )
+    addresses = command.addresses[:ADDRESSES_MAX]
+    known = state.nodes.get(node)
+    if known is not None and known.name == name and known.addresses == addresses:
+        return Decided((), node)
+    event = NodeAdmitted(node=node, name=name, admitted_by=asked_by, addresses=addresses)
+    return Decided((event,), node)
+
+
+def _remove(state: State, node: NodeId, reason: str) -> Decision:
+    if len(state.nodes) == 1:
+        return refusal(
+            ConflictError,
+            "last_node",
+            f"{state.nodes[node].name} is the cluster's only node",
+            "admit another first, or just stop it",
+        )
+    stopping = [
+        InstanceStopping(instance=key)
+        for key, instance in state.instances.items()
+        if node in instance.nodes and not instance.removing
+    ]
+    return Decided((*stopping, NodeRevoked(node=node, reason=reason)), node)

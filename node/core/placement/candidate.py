@@ -1,0 +1,274 @@
+"""One way to place a model, with its numbers, its verdict and its warnings."""
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
+
+import msgspec
+
+from node.core.chip_speeds import speed_of
+from node.core.facts import Facts
+from node.core.placement.layers import Costs, spread, spread_over
+from node.core.placement.ring import WIFI, Distance, broken_pair, hops_of
+from node.core.placement.room import RUNNER_BYTES, Room, instances_on
+from node.core.placement.speed import predict
+from node.core.placement.words import listed, size
+from node.model.card import ModelCard
+from node.model.command import Wish
+from node.model.errors import Failure
+from node.model.ids import NodeId
+from node.model.instance import WeightFormat
+from node.model.state import State
+from node.model.topology import Candidate, NodeShare
+
+NO_FIT = "no_fit"
+NOT_HELD = "model_not_held"
+NO_LINK = "no_link"
+
+CONTEXT_TOKENS_STEP = 256
+"""Contexts that are proposed are whole multiples of it."""
+TIGHT_FRACTION = 0.05
+METAL_FRACTION = 0.75
+"""Share of unified memory that macOS lets the GPU use unless it was told otherwise."""
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that candidates for one model are made from."""
+
+    state: State
+    card: ModelCard
+    wish: Wish
+    """Resolved and checked."""
+    facts: Facts
+    rooms: dict[NodeId, Room]
+    costs: dict[WeightFormat, Costs]
+    distance: Distance
+
+
+def formats(problem: Problem, ring: Sequence[NodeId]) -> tuple[WeightFormat, ...]:
+    """Weight formats to try, the wanted one first.
+
+    Unpacked weights are several times faster on a Linux processor; on unified memory the GPU works
+    on packed ones, and reading fewer bytes is faster.
+    """
+    wanted = problem.wish.weight_format
+    if wanted != "auto":
+        return (WeightFormat(wanted),)
+    machines = [problem.rooms[node].machine for node in ring]
+    processors = all(
+        machine.system == "linux" and not machine.unified_memory for machine in machines
+    )
+    if processors and any(layer.dense_weights for layer in problem.card.layers):
+        return (WeightFormat.DENSE, WeightFormat.AS_STORED)
+    return (WeightFormat.AS_STORED,)
+
+
+def rooms_for(problem: Problem, ring: Sequence[NodeId]) -> list[int]:
+    """Free bytes for each stage; what nodes of one machine share is divided among them."""
+    free: list[int] = []
+    for node in ring:
+        room = problem.rooms[node]
+        sharing = sum(other in room.beside for other in ring)
+        free.append(room.bytes_free // sharing)
+    return free
+
+
+def build(problem: Problem, ring: Sequence[NodeId]) -> Candidate:
+    """The candidate for stages on these nodes, in this order, in the best format that fits."""
+    candidate: Candidate | None = None
+    for weight_format in formats(problem, ring):
+        candidate = _in_format(problem, ring, problem.costs[weight_format])
+        if candidate.fits and shortage(candidate) == 0:
+            break
+    assert candidate is not None
+    return candidate
+
+
+def shortage(candidate: Candidate) -> int:
+    """Bytes that are lacking, over all nodes."""
+    return sum(max(0, -share.bytes_slack) for share in candidate.shares)
+
+
+def _in_format(problem: Problem, ring: Sequence[NodeId], costs: Costs) -> Candidate:
+    boundaries = _boundaries(problem, ring, costs)
+    shares = _shares(problem, ring, costs, boundaries)
+    hops = hops_of(problem.facts, ring)
+    stages = [problem.rooms[node] for node in ring]
+    prediction = predict(problem.card, costs, stages, boundaries, hops)
+    candidate = Candidate(
+        strategy="pipeline" if len(ring) > 1 else "single",
+        transport="tcp" if len(ring) > 1 else "local",
+        weight_format=costs.weight_format,
+        shares=shares,
+        hops=hops,
+        context_tokens=costs.context_tokens,
+        predicted_tokens_per_second=prediction.tokens_per_second,
+        predicted_first_token_seconds=prediction.first_token_seconds,
+        fits=True,
+    )
+    refusal = _refusal(problem, candidate, costs)
+    return msgspec.structs.replace(
+        candidate,
+        fits=refusal is None,
+        refusal=refusal,
+        warnings=tuple(_warnings(problem, candidate)),
+    )
+
+
+def _boundaries(problem: Problem, ring: Sequence[NodeId], costs: Costs) -> tuple[int, ...]:
+    if problem.wish.layers:
+        return (0, *accumulate(problem.wish.layers))
+    boundaries = spread(costs, rooms_for(problem, ring))
+    if boundaries is None:
+        boundaries = spread_over(costs, [problem.rooms[node].bytes_limit for node in ring])
+    assert boundaries is not None, "more stages than cuts"
+    return boundaries
+
+
+def _shares(
+    problem: Problem, ring: Sequence[NodeId], costs: Costs, boundaries: Sequence[int]
+) -> tuple[NodeShare, ...]:
+    ranges = list(pairwise(boundaries))
+    added = {node: costs.stage_bytes(*ranges[rank]) for rank, node in enumerate(ring)}
+    shares: list[NodeShare] = []
+    for rank, node in enumerate(ring):
+        room = problem.rooms[node]
+        beside = sum(added[other] for other in ring if other != node and other in room.beside)
+        shares.append(
+            NodeShare(
+                node=node,
+                name=room.name,
+                first_layer=ranges[rank][0],
+                end_layer=ranges[rank][1],
+                bytes_used=room.bytes_used + beside,
+                bytes_added=added[node],
+                bytes_limit=room.bytes_limit,
+                held=room.held,
+            )
+        )
+    return tuple(shares)
+
+
+def _refusal(problem: Problem, candidate: Candidate, costs: Costs) -> Failure | None:
+    ring = [share.node for share in candidate.shares]
+    model = problem.card.model
+    missing = [share.name for share in candidate.shares if not share.held]
+    if missing:
+        return Failure(
+            code=NOT_HELD,
+            message=f"{model} does not lie on {listed(missing)}",
+            remedy=f"copy its files to the model directory of {listed(missing)}, or use the nodes"
+            " that hold it",
+            node=missing[0],
+        )
+    pair = broken_pair(ring, problem.distance)
+    if pair is not None:
+        one, other = (problem.rooms[node].name for node in pair)
+        return Failure(
+            code=NO_LINK,
+            message=f"{one} and {other} have no link with each other, stages need one",
+            remedy="check the network between the two, or choose other nodes",
+            node=one,
+        )
+    if problem.wish.force or shortage(candidate) == 0:
+        return None
+    return Failure(
+        code=NO_FIT,
+        message=f"{model} ({costs.weight_format.value}, {costs.context_tokens} tokens of context)"
+        f" does not fit: {'; '.join(_shortages(problem, candidate))}",
+        remedy="; ".join(_remedies(problem, candidate, costs)),
+        node=next(share.name for share in candidate.shares if share.bytes_slack < 0),
+    )
+
+
+def _shortages(problem: Problem, candidate: Candidate) -> Iterator[str]:
+    for share in candidate.shares:
+        if share.bytes_slack >= 0:
+            continue
+        room = problem.rooms[share.node]
+        kept = room.bytes_total - room.bytes_limit
+        promised = f", {size(room.bytes_promised)} promised" if room.bytes_promised else ""
+        free = max(0, share.bytes_limit - share.bytes_used)
+        yield (
+            f"{share.name} needs {size(share.bytes_added)} and has {size(free)} of"
+            f" {size(room.bytes_total)} left ({size(kept)} kept free{promised}),"
+            f" short by {size(-share.bytes_slack)}"
+        )
+
+
+def _remedies(problem: Problem, candidate: Candidate, costs: Costs) -> Iterator[str]:
+    context_tokens = _context_that_fits(candidate, costs)
+    if context_tokens:
+        yield f"a context of {context_tokens} tokens fits there"
+    stored = problem.costs[WeightFormat.AS_STORED]
+    saved = costs.total_bytes(1) - stored.total_bytes(1)
+    if saved > 0:
+        yield f"weights as stored take {size(saved)} less"
+    for share in candidate.shares:
+        if share.bytes_slack < 0:
+            holding = [placed.instance for placed in instances_on(problem.state, share.node)]
+            if holding:
+                yield f"stop {listed(holding)} on {share.name}"
+    if len(candidate.shares) < costs.stages_max:
+        yield "spread it over more nodes that hold the model"
+    yield "`--force` places it all the same, at the risk of swapping"
+
+
+def _context_that_fits(candidate: Candidate, costs: Costs) -> int:
+    """The longest context with which the same split would fit; 0 where none would."""
+    tokens = costs.context_tokens
+    for share in candidate.shares:
+        layers = (share.first_layer, share.end_layer)
+        left = share.bytes_limit - share.bytes_used - costs.weight_bytes(*layers) - RUNNER_BYTES
+        per_token = costs.cache_bytes(*layers) // costs.context_tokens
+        if share.bytes_slack < 0:
+            tokens = min(tokens, left // per_token if left > 0 and per_token else 0)
+    return tokens // CONTEXT_TOKENS_STEP * CONTEXT_TOKENS_STEP
+
+
+def _warnings(problem: Problem, candidate: Candidate) -> Iterator[str]:
+    yield from _memory_warnings(problem, candidate)
+    yield from _hop_warnings(problem, candidate)
+    records = [problem.state.nodes[share.node] for share in candidate.shares]
+    versions = sorted({record.version for record in records})
+    if len(versions) > 1:
+        yield f"nodes run different versions: {listed(versions)}"
+    for record in records:
+        machine = problem.rooms[record.node].machine
+        speed = speed_of(machine, candidate.weight_format, problem.card.quantisation_bits)
+        if not speed.known:
+            yield f"{record.name}: the chip {machine.chip!r} is unknown, its speed a low guess"
+
+
+def _memory_warnings(problem: Problem, candidate: Candidate) -> Iterator[str]:
+    for share in candidate.shares:
+        room = problem.rooms[share.node]
+        if share.bytes_slack < 0:
+            yield (
+                f"{share.name} is short of {size(-share.bytes_slack)}: it may swap, or the system"
+                " may end the runner"
+            )
+        elif share.bytes_slack < share.bytes_limit * TIGHT_FRACTION:
+            yield f"{share.name} has only {size(share.bytes_slack)} left after this"
+        metal_bytes = room.bytes_total * METAL_FRACTION
+        if room.machine.unified_memory and share.bytes_added > metal_bytes:
+            yield (
+                f"{share.name}: macOS lets the GPU use {size(int(metal_bytes))} unless"
+                " iogpu.wired_limit_mb is raised"
+            )
+    nodes = [share.node for share in candidate.shares]
+    shared = [
+        share.name
+        for share in candidate.shares
+        if sum(node in problem.rooms[share.node].beside for node in nodes) > 1
+    ]
+    if shared:
+        yield f"{listed(shared)} share one machine's memory and processor"
+
+
+def _hop_warnings(problem: Problem, candidate: Candidate) -> Iterator[str]:
+    for crossed in candidate.hops:
+        names = " to ".join(problem.rooms[node].name for node in (crossed.source, crossed.target))
+        if crossed.rtt_seconds is None:
+            yield f"{names}: the link is not measured, its time is not in the prediction"
+        elif crossed.medium == WIFI:
+            yield f"{names} goes over Wi-Fi: {crossed.rtt_seconds * 1e3:.1f} ms there and back"

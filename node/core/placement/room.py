@@ -1,0 +1,127 @@
+"""Memory of each node: what is used or promised, and what may be used.
+
+A node's limit is its memory less what is kept free for the system: 8 %, at least 1 GiB, but never
+more than an eighth (so that small machines are of use at all). Used is what the machine says is not
+available, and besides what was promised to shards whose runners don't hold it yet: of two
+placements in quick succession, the second can't count on the first's bytes. Nodes on one machine
+share its memory.
+"""
+
+import msgspec
+
+from node.core.facts import LOOPBACK, Facts
+from node.core.placement.words import GIB, MIB
+from node.model.ids import InstanceId, NodeId
+from node.model.instance import Instance, Shard
+from node.model.machine import Machine
+from node.model.state import State
+
+RUNNER_BYTES = 150 * MIB
+"""Working buffers of a runner beside weights and cache: Python, mlx, one prompt chunk."""
+
+
+class Room(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory of one node that is known."""
+
+    node: NodeId
+    name: str
+    machine: Machine
+    bytes_total: int
+    bytes_used: int
+    """In use now or promised."""
+    bytes_promised: int
+    """The part of `bytes_used` that is promised and not in use yet."""
+    bytes_limit: int
+    held: bool
+    """The model's files are here, complete."""
+    beside: frozenset[NodeId]
+    """Nodes on this very machine, itself among them; they share the memory."""
+
+    @property
+    def bytes_free(self) -> int:
+        """Room for more; negative where the limit is passed already."""
+        return self.bytes_limit - self.bytes_used
+
+
+def bytes_kept_free(bytes_total: int) -> int:
+    """What is left to the system on a machine of that size."""
+    return min(max(bytes_total * 8 // 100, GIB), bytes_total // 8)
+
+
+def bytes_promised(shard: Shard) -> int:
+    """Everything that a shard may come to use."""
+    return shard.weight_bytes + shard.cache_bytes + RUNNER_BYTES
+
+
+def bytes_outstanding(shard: Shard, facts: Facts) -> int:
+    """What a shard was promised and its runner does not hold yet."""
+    progress = facts.runners.get(shard.runner)
+    return max(0, bytes_promised(shard) - (progress.memory_bytes if progress else 0))
+
+
+def outstanding_by_node(
+    state: State, facts: Facts, without: InstanceId | None = None
+) -> dict[NodeId, int]:
+    """Promised bytes of each node that are not in use yet; of one instance not, if asked."""
+    outstanding: dict[NodeId, int] = {}
+    for instance in state.instances.values():
+        if instance.removing or instance.instance == without:
+            continue
+        for shard in instance.shards:
+            added = bytes_outstanding(shard, facts)
+            outstanding[shard.node] = outstanding.get(shard.node, 0) + added
+    return outstanding
+
+
+def machine_groups(facts: Facts) -> dict[NodeId, frozenset[NodeId]]:
+    """Nodes that share a machine, each with its group; those alone on theirs are left out."""
+    groups: dict[NodeId, frozenset[NodeId]] = {}
+    for node, links in facts.links.items():
+        for peer, link in links.items():
+            if link.medium == LOOPBACK:
+                one = groups.get(node, frozenset((node,)))
+                other = groups.get(peer, frozenset((peer,)))
+                if one is not other:
+                    merged = one | other
+                    groups.update(dict.fromkeys(merged, merged))
+    return groups
+
+
+def rooms(
+    state: State,
+    facts: Facts,
+    held: frozenset[NodeId],
+    without: InstanceId | None = None,
+) -> dict[NodeId, Room]:
+    """Room of every node whose machine and figures are known; `held` are those with the model."""
+    outstanding = outstanding_by_node(state, facts, without)
+    groups = machine_groups(facts)
+    found: dict[NodeId, Room] = {}
+    for node, record in state.nodes.items():
+        figures = facts.machines.get(node)
+        if record.machine is None or figures is None:
+            continue
+        beside = groups.get(node, frozenset((node,)))
+        promised = sum(outstanding.get(other, 0) for other in beside)
+        total = figures.memory_bytes_total
+        found[node] = Room(
+            node=node,
+            name=record.name,
+            machine=record.machine,
+            bytes_total=total,
+            bytes_used=total - figures.memory_bytes_available + promised,
+            bytes_promised=promised,
+            bytes_limit=total - bytes_kept_free(total),
+            held=node in held,
+            beside=beside,
+        )
+    return found
+
+
+def instances_on(state: State, node: NodeId) -> tuple[Instance, ...]:
+    """Instances with a shard on the node that are not being removed."""
+    return tuple(
+        instance
+        for instance in state.instances.values()
+        if not instance.removing and node in instance.nodes
+    )

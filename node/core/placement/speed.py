@@ -1,0 +1,48 @@
+"""Predicted speed: every stage reads its weights once for each token, then the token hops on."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from node.core.chip_speeds import speed_of
+from node.core.placement.layers import Costs
+from node.core.placement.ring import hop_seconds
+from node.core.placement.room import Room
+from node.model.card import ModelCard
+from node.model.topology import Hop
+
+PROMPT_TOKENS = 512
+"""Length of the prompt that the time to first token is predicted for."""
+
+
+class Prediction(msgspec.Struct, frozen=True):
+    """What one request alone may expect. Models that use only some of their weights for a token
+    (mixtures of experts) are faster than this.
+    """
+
+    tokens_per_second: float
+    first_token_seconds: float
+
+
+def predict(
+    card: ModelCard,
+    costs: Costs,
+    stages: Sequence[Room],
+    boundaries: Sequence[int],
+    hops: Sequence[Hop],
+) -> Prediction:
+    """Predict a candidate's speed."""
+    prompt_tokens = min(PROMPT_TOKENS, costs.context_tokens)
+    total_weights = costs.weight_bytes(0, costs.layer_count)
+    token_seconds = prompt_seconds = 0.0
+    for stage, room in enumerate(stages):
+        speed = speed_of(room.machine, costs.weight_format, card.quantisation_bits)
+        weights = costs.weight_bytes(boundaries[stage], boundaries[stage + 1])
+        token_seconds += weights / speed.bytes_per_second
+        operations = 2 * card.parameters * prompt_tokens * weights / max(total_weights, 1)
+        prompt_seconds += operations / speed.operations_per_second
+    activation = card.activation_bytes_per_token
+    token_seconds += sum(hop_seconds(crossed, activation) for crossed in hops)
+    prompt_seconds += sum(hop_seconds(crossed, activation * prompt_tokens) for crossed in hops)
+    rate = 1.0 / token_seconds if token_seconds > 0 else 0.0
+    return Prediction(tokens_per_second=rate, first_token_seconds=prompt_seconds + token_seconds)

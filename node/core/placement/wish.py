@@ -1,0 +1,176 @@
+"""Whether a wish can be meant: what is refused before any node's memory is looked at."""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from node.core.facts import Facts
+from node.core.lookup import find_node
+from node.core.placement.words import listed
+from node.core.refusal import Refusal, refusal
+from node.model.card import ModelCard
+from node.model.command import Wish
+from node.model.errors import ConflictError, NotFoundError, UsageError
+from node.model.ids import ModelId, NodeId
+from node.model.state import State
+
+CONTEXT_TOKENS_DEFAULT = 4096
+STRATEGIES = ("auto", "single", "pipeline")
+WEIGHT_FORMATS = ("auto", "as_stored", "dense")
+
+
+def context_tokens(card: ModelCard, wish: Wish) -> int:
+    """The context that is placed: as asked, else 4096 or the model's own limit if that is less."""
+    return wish.context_tokens or min(CONTEXT_TOKENS_DEFAULT, card.context_tokens_max)
+
+
+def find_card(facts: Facts, model: ModelId) -> ModelCard | Refusal:
+    """The model's card, or a refusal that lists the models there are."""
+    card = facts.card(model)
+    if card is not None and card.layers:
+        return card
+    if card is not None:
+        message = f"the card of {model} names no layers: the model's files can't be read"
+        return refusal(UsageError, "model_unreadable", message, "fetch or import it again")
+    known = listed(facts.models())
+    return refusal(
+        NotFoundError,
+        "model_not_found",
+        f"no node holds a model called {model!r}",
+        f"models: {known}" if known else "no node has reported a model yet",
+    )
+
+
+def resolve(state: State, wish: Wish) -> Wish | Refusal:
+    """The wish with every node by its whole id."""
+    nodes: list[NodeId] = []
+    exclude: list[NodeId] = []
+    for texts, found in ((wish.nodes, nodes), (wish.exclude, exclude)):
+        for text in texts:
+            node = find_node(state, text)
+            if isinstance(node, Refusal):
+                return node
+            found.append(node)
+    return replace(wish, nodes=tuple(nodes), exclude=tuple(exclude))
+
+
+def check(state: State, card: ModelCard, wish: Wish) -> Refusal | None:
+    """The first thing that is wrong with a resolved wish, whatever the machines are like."""
+    for problem in _problems(state, card, wish):
+        return problem
+    return None
+
+
+def _problems(state: State, card: ModelCard, wish: Wish) -> Iterator[Refusal]:
+    yield from _problems_of_options(card, wish)
+    yield from _problems_of_nodes(state, wish)
+    yield from _problems_of_cuts(card, wish)
+
+
+def _problems_of_options(card: ModelCard, wish: Wish) -> Iterator[Refusal]:
+    for name, value, known in (
+        ("strategy", wish.strategy, STRATEGIES),
+        ("weight format", wish.weight_format, WEIGHT_FORMATS),
+    ):
+        if value not in known:
+            yield _usage(f"no {name} is called {value!r}", f"use {', '.join(known)}")
+    if not 0 <= wish.context_tokens <= card.context_tokens_max:
+        yield refusal(
+            UsageError,
+            "context_out_of_range",
+            f"a context of {wish.context_tokens} tokens was asked, {card.model} takes"
+            f" 1 to {card.context_tokens_max}",
+            "ask for less",
+        )
+    if wish.nodes_min < 1:
+        yield _usage(f"at least {wish.nodes_min} nodes makes no sense", "use 1 or more")
+    if wish.weight_format == "dense" and not any(layer.dense_weights for layer in card.layers):
+        yield _usage(
+            f"the weights of {card.model} are not packed, there is nothing to unpack",
+            "leave the weight format out",
+        )
+
+
+def _problems_of_nodes(state: State, wish: Wish) -> Iterator[Refusal]:
+    count = len(wish.nodes)
+    names = [state.nodes[node].name for node in wish.nodes]
+    if len(set(wish.nodes)) < count:
+        yield _usage(f"a node is named twice: {', '.join(names)}", "name each once")
+    both = [state.nodes[node].name for node in wish.nodes if node in wish.exclude]
+    if both:
+        yield _usage(f"{', '.join(both)} can't be both used and excluded", "drop one of the two")
+    if count and wish.nodes_min > count:
+        yield _usage(
+            f"at least {wish.nodes_min} nodes were asked, but only {count} named",
+            "name more nodes, or none",
+        )
+    if wish.strategy == "single" and max(count, wish.nodes_min) > 1:
+        yield _usage("a single node was asked, and several nodes too", "drop one of the two")
+    if wish.strategy == "pipeline" and count == 1:
+        yield _usage(f"a pipeline needs two nodes, only {names[0]} is named", "name more")
+    for node in wish.nodes:
+        record = state.nodes[node]
+        if record.lost:
+            yield refusal(
+                ConflictError,
+                "node_lost",
+                f"{record.name} is lost: {record.lost_reason or 'it is not heard'}",
+                "leave it out, or wait until it is back",
+                record.name,
+            )
+        if record.cordoned:
+            yield refusal(
+                ConflictError,
+                "node_cordoned",
+                f"{record.name} is cordoned: no new shards are placed on it",
+                f"leave it out, or `exoctl node uncordon {record.name}`",
+                record.name,
+            )
+
+
+def _problems_of_cuts(card: ModelCard, wish: Wish) -> Iterator[Refusal]:
+    stages = max(len(wish.nodes), wish.nodes_min, 2 if wish.strategy == "pipeline" else 1)
+    if stages > 1 and card.uncuttable_reason:
+        yield refusal(
+            UsageError,
+            "model_uncuttable",
+            f"{card.model} can't be cut over {stages} nodes: {card.uncuttable_reason}",
+            "place it on a single node",
+        )
+    stages_max = card.layer_count - len({*card.forbidden_cuts} & {*range(1, card.layer_count)})
+    if stages > stages_max:
+        yield _usage(
+            f"{card.model} can be cut into {stages_max} stages at most, {stages} were asked",
+            "use fewer nodes",
+        )
+    if wish.layers:
+        yield from _problems_of_layers(card, wish)
+
+
+def _problems_of_layers(card: ModelCard, wish: Wish) -> Iterator[Refusal]:
+    if len(wish.layers) != len(wish.nodes):
+        yield _usage(
+            f"{len(wish.layers)} layer counts were given for {len(wish.nodes)} nodes",
+            "give one for each node, in the same order",
+        )
+    if min(wish.layers) < 1 or sum(wish.layers) != card.layer_count:
+        given = " + ".join(str(count) for count in wish.layers)
+        yield _usage(
+            f"{given} makes {sum(wish.layers)} layers, {card.model} has {card.layer_count}",
+            "give at least 1 to each node, and all of them",
+        )
+    position = 0
+    for count in wish.layers[:-1]:
+        position += count
+        if position in card.forbidden_cuts:
+            yield refusal(
+                UsageError,
+                "cut_forbidden",
+                f"{card.model} can't be cut before layer {position}: the layers around it"
+                " depend on each other",
+                "move a layer to a neighbour",
+            )
+
+
+def _usage(message: str, remedy: str) -> Refusal:
+    return refusal(UsageError, "bad_wish", message, remedy)

@@ -1,0 +1,312 @@
+"""The engine of rank 0: takes requests, batches them, and turns steps of the model into items."""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+import msgspec
+from mlx_lm.generate import BatchGenerator, StopSequences
+
+from node.model.errors import BusyError, ExoctlError, Failure, InternalError
+from node.model.ids import RequestId
+from node.model.request import FinishReason, GenerationItem, GenerationRequest, Queued
+from node.runner.failures import failure_of
+from node.runner.generation import Generation, failed
+from node.runner.prefill_pace import PrefillPace
+from node.runner.prefix_cache import PrefixCache
+from node.runner.prompt import Tokenizer
+from node.runner.sampling import greedy, make_processors, make_sampler
+
+PREFILL_TOGETHER = 4
+"""Prompts computed side by side; further ones wait their turn in the batch."""
+RESERVED_TOKENS_MAX = 1024
+"""Answer tokens for which room is kept when a request is let in; most answers are shorter."""
+FAULT_SECONDS = 10.0
+"""A second failing step within this ends the runner: it would only go on failing."""
+SPEED_SECONDS = 5.0
+logger = logging.getLogger(__name__)
+
+Emit = Callable[[RequestId, GenerationItem], None]
+
+
+class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of one engine."""
+
+    context_tokens: int
+    vocabulary_size: int
+    batch_max: int
+    queue_max: int
+    cache_bytes_max: int
+    """Key/value caches in use and kept together."""
+    cache_bytes_per_token: int
+
+
+class Engine:
+    """Generations at once, joining and leaving at any step. All of it on the mlx thread."""
+
+    def __init__(
+        self, model: Any, tokenizer: Tokenizer, settings: EngineSettings, emit: Emit
+    ) -> None:
+        self._model = model
+        self._tokenizer = tokenizer
+        self._settings = settings
+        self._emit = emit
+        self._waiting: deque[Generation] = deque()
+        self._running: dict[int, Generation] = {}
+        self._prefix_cache = PrefixCache(settings.cache_bytes_max)
+        self._pace = PrefillPace()
+        self._generator = self._new_generator()
+        self._last_fault = float("-inf")
+        self._emitted: deque[tuple[float, int]] = deque()
+        self.steps = 0
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would do something."""
+        return bool(self._running or self._waiting)
+
+    @property
+    def running_count(self) -> int:
+        """Generations in the batch."""
+        return len(self._running)
+
+    @property
+    def waiting_count(self) -> int:
+        """Generations in the queue."""
+        return len(self._waiting)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Key/value caches, in use and kept."""
+        return self._generator.prompt_cache_nbytes + self._prefix_cache.bytes_held
+
+    def tokens_per_second(self) -> float:
+        """Tokens generated over the last seconds."""
+        now = time.monotonic()
+        while self._emitted and self._emitted[0][0] < now - SPEED_SECONDS:
+            self._emitted.popleft()
+        if not self._emitted:
+            return 0.0
+        seconds = max(now - self._emitted[0][0], 1e-3)
+        return sum(count for _, count in self._emitted) / seconds
+
+    def submit(self, request: GenerationRequest) -> None:
+        """Take a request; what is wrong with it is its own `Failed` and nobody else's."""
+        if self._find(request.id) is not None:
+            logger.warning("%s is already here", request.id)
+            return
+        if len(self._waiting) >= self._settings.queue_max:
+            self._emit(
+                request.id,
+                failed(
+                    BusyError(
+                        Failure(
+                            code="queue_full",
+                            message=f"{len(self._running)} requests run and {len(self._waiting)}"
+                            f" wait, of {self._settings.queue_max} at most",
+                            remedy="try again in a while, or start another instance",
+                        )
+                    )
+                ),
+            )
+            return
+        try:
+            generation = Generation(
+                request,
+                self._tokenizer,
+                self._settings.context_tokens,
+                self._settings.vocabulary_size,
+            )
+        except ExoctlError as error:
+            self._emit(request.id, failed(error))
+            return
+        except Exception as error:  # one request's fault must stay its own
+            logger.exception("request %s", request.id)
+            self._emit(request.id, failed(InternalError(failure_of(error))))
+            return
+        self._waiting.append(generation)
+        self._admit()
+        self._tell_positions()
+
+    def cancel(self, request: RequestId) -> None:
+        """End a generation wherever it is; it frees its place at once."""
+        generation = self._find(request)
+        if generation is None:
+            return
+        if generation.uid >= 0:
+            self._leave(generation)
+        else:
+            self._waiting.remove(generation)
+        self._finish(generation, FinishReason.CANCELLED)
+
+    def cancel_all(self) -> None:
+        """End every generation."""
+        for generation in [*self._waiting, *self._running.values()]:
+            self.cancel(generation.request.id)
+
+    def fail_all(self, kind: type[ExoctlError], failure: Failure) -> None:
+        """End every generation with the failure; nothing is computed any more."""
+        for generation in [*self._running.values(), *self._waiting]:
+            self._emit(generation.request.id, generation.fail(kind, failure))
+        self._running.clear()
+        self._waiting.clear()
+
+    def step(self) -> None:
+        """Compute one step for all that run.
+
+        Raises:
+            Exception: a second fault within a short time; the caller ends the runner.
+        """
+        self._admit()
+        if not self._running:
+            return
+        self._generator.prefill_step_size = self._pace.chunk_tokens(
+            is_decoding=any(generation.is_decoding for generation in self._running.values())
+        )
+        began = time.monotonic()
+        try:
+            prompts, answers = self._generator.next()
+        except ExoctlError:
+            raise  # a lost stage: no step will ever work again
+        except Exception as error:  # noqa: BLE001 - whatever mlx raises ends this batch alone
+            self._recover(error)
+            return
+        self.steps += 1
+        self._pace.observe(
+            sum(self._prefill_growth(response) for response in prompts), time.monotonic() - began
+        )
+        for response in answers:
+            self._answer(response)
+        if answers:
+            self._emitted.append((time.monotonic(), len(answers)))
+        self._prefix_cache.leave_room(self._generator.prompt_cache_nbytes)
+        if len(answers) < len(self._running) or self._waiting:
+            self._admit()
+            self._tell_positions()
+
+    def _new_generator(self) -> BatchGenerator:
+        together = max(1, min(PREFILL_TOGETHER, self._settings.batch_max))
+        return BatchGenerator(
+            self._model,
+            sampler=greedy,
+            completion_batch_size=max(1, self._settings.batch_max),
+            prefill_batch_size=together,
+            prefill_step_size=2048,
+        )
+
+    def _find(self, request: RequestId) -> Generation | None:
+        for generation in [*self._running.values(), *self._waiting]:
+            if generation.request.id == request:
+                return generation
+        return None
+
+    def _admit(self) -> None:
+        """Let requests in while there is a place and room for their caches."""
+        while self._waiting and len(self._running) < self._settings.batch_max:
+            generation = self._waiting[0]
+            if self._running and not self._has_room(generation):
+                return
+            self._waiting.popleft()
+            self._insert(generation)
+
+    def _has_room(self, newcomer: Generation) -> bool:
+        promised = sum(
+            len(generation.prompt) + min(generation.tokens_max, RESERVED_TOKENS_MAX)
+            for generation in [*self._running.values(), newcomer]
+        )
+        return promised * self._settings.cache_bytes_per_token <= self._settings.cache_bytes_max
+
+    def _insert(self, generation: Generation) -> None:
+        sampling = generation.request.sampling
+        try:
+            cache, cached = self._prefix_cache.fetch(generation.prompt)
+            (uid,) = self._generator.insert(
+                [generation.prompt[cached:]],
+                max_tokens=[generation.tokens_max],
+                caches=[cache] if cache is not None else None,
+                all_tokens=[generation.prompt[:cached]],
+                samplers=[make_sampler(sampling)],
+                logits_processors=[make_processors(sampling, len(generation.prompt))],
+                stop_sequences=[
+                    StopSequences([[token] for token in self._tokenizer.eos_token_ids])
+                ],
+            )
+        except ExoctlError:
+            raise
+        except Exception as error:  # one request's fault must stay its own
+            logger.exception("request %s", generation.request.id)
+            self._emit(generation.request.id, generation.fail(InternalError, failure_of(error)))
+            return
+        generation.admit(uid, cached)
+        self._running[uid] = generation
+
+    def _tell_positions(self) -> None:
+        for ahead, generation in enumerate(self._waiting):
+            if generation.ahead != ahead:
+                generation.ahead = ahead
+                self._emit(generation.request.id, Queued(ahead=ahead))
+
+    def _prefill_growth(self, response: Any) -> int:
+        generation = self._running.get(response.uid)
+        if generation is None:
+            return 0
+        done, total = response.progress
+        if not response.end_of_prompt:
+            self._emit(generation.request.id, generation.prefilled(done, total))
+        return generation.prefill_growth(done)
+
+    def _answer(self, response: Any) -> None:
+        generation = self._running.get(response.uid)
+        if generation is None:
+            return
+        try:
+            ended_by_eos = response.finish_reason == "stop"
+            stopped = False
+            if not ended_by_eos:
+                delta, stopped = generation.take(response.token, response.logprobs)
+                self._emit(generation.request.id, delta)
+            if response.finish_reason is not None:
+                del self._running[response.uid]
+                self._prefix_cache.keep(response.all_tokens, response.prompt_cache)
+                is_stop = ended_by_eos or stopped
+                self._finish(generation, FinishReason.STOP if is_stop else FinishReason.LENGTH)
+            elif stopped:
+                self._leave(generation)
+                self._finish(generation, FinishReason.STOP)
+        except ExoctlError:
+            raise
+        except Exception as error:  # one request's fault must stay its own
+            logger.exception("request %s", generation.request.id)
+            if generation.uid in self._running:
+                self._leave(generation)
+            self._emit(generation.request.id, generation.fail(InternalError, failure_of(error)))
+
+    def _leave(self, generation: Generation) -> None:
+        """Take it out of the batch, and keep what was computed for it."""
+        del self._running[generation.uid]
+        removed = self._generator.remove([generation.uid], return_prompt_caches=True)
+        for cache, tokens in removed.values():
+            if generation.is_decoding:
+                self._prefix_cache.keep(tokens, cache)
+
+    def _finish(self, generation: Generation, reason: FinishReason) -> None:
+        for item in generation.finish(reason):
+            self._emit(generation.request.id, item)
+
+    def _recover(self, error: Exception) -> None:
+        logger.error("a step failed", exc_info=error)
+        now = time.monotonic()
+        repeated = now - self._last_fault < FAULT_SECONDS
+        self._last_fault = now
+        failure = failure_of(error)
+        for generation in self._running.values():
+            self._emit(generation.request.id, generation.fail(InternalError, failure))
+        self._running.clear()
+        if repeated:
+            raise error
+        self._prefix_cache.clear()
+        self._generator = self._new_generator()
+        mx.clear_cache()

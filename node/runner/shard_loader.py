@@ -1,0 +1,277 @@
+"""Brings one shard of a model into memory: only its own layers are ever read."""
+
+import json
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import mlx.core as mx
+import msgspec
+from mlx import nn
+from mlx.utils import tree_flatten, tree_map
+from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
+from mlx_lm.utils import load_model, load_tokenizer
+
+from node.model.instance import WeightFormat
+from node.runner.failures import RunnerError
+from node.runner.prompt import Tokenizer
+
+CONFIG_BYTES_MAX = 16 * 1024 * 1024
+HEADER_BYTES_MAX = 256 * 1024 * 1024
+_ARCHITECTURE = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
+_LAYER_IN_NAME = re.compile(r"(?:^|\.)(?:layers|h|blocks|block)\.(\d+)\.")
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """config.json of a model directory, checked as far as loading relies on it.
+
+    Raises:
+        RunnerError: it is missing, no JSON, names no architecture, or wants its own code run.
+    """
+    path = directory / "config.json"
+    try:
+        if path.stat().st_size > CONFIG_BYTES_MAX:
+            raise bad_config(f"{path} has more than {CONFIG_BYTES_MAX} bytes")
+        config = json.loads(path.read_bytes())
+    except OSError as error:
+        raise missing_file(path, error.strerror or str(error)) from error
+    except (ValueError, RecursionError) as error:
+        raise bad_config(f"{path} is no JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise bad_config(f"{path} holds no settings")
+    if config.get("model_file") is not None:
+        raise RunnerError.because(
+            "remote_code_refused",
+            f"the model wants its own program {config['model_file']!r} to be run",
+            "choose a model whose architecture is part of mlx-lm",
+        )
+    architecture = config.get("model_type")
+    if not isinstance(architecture, str) or not _ARCHITECTURE.fullmatch(architecture):
+        raise bad_config(f"{path} has no usable model_type: {architecture!r}")
+    return config
+
+
+def bad_config(message: str) -> RunnerError:
+    """The model's settings are not usable."""
+    return _fault("bad_config", message, "fetch the model again, or choose another")
+
+
+def missing_file(path: Path, reason: str) -> RunnerError:
+    """A file of the model is not there or not whole."""
+    return _fault("model_file_missing", f"{path}: {reason}", "fetch the model again")
+
+
+def _fault(code: str, message: str, remedy: str) -> RunnerError:
+    error = RunnerError.because(code, message, remedy)
+    assert isinstance(error, RunnerError)
+    return error
+
+
+def safetensors_header(path: Path) -> dict[str, tuple[str, tuple[int, ...], int]]:
+    """Tensors of a file: data type, shape and bytes by name, checked against the file's size.
+
+    Raises:
+        RunnerError: the file is missing, truncated or of another kind.
+    """
+    try:
+        file_bytes = path.stat().st_size
+        with path.open("rb") as file:
+            head = file.read(8)
+            length = struct.unpack("<Q", head)[0] if len(head) == 8 else 0
+            if not 0 < length <= min(HEADER_BYTES_MAX, file_bytes - 8):
+                raise missing_file(path, f"{file_bytes} bytes are no whole safetensors file")
+            header = json.loads(file.read(length))
+        tensors: dict[str, tuple[str, tuple[int, ...], int]] = {}
+        for name, entry in header.items():
+            if name == "__metadata__":
+                continue
+            start, end = entry["data_offsets"]
+            if not 0 <= start <= end <= file_bytes - 8 - length:
+                raise missing_file(path, f"{name} ends at byte {8 + length + end} of {file_bytes}")
+            tensors[name] = (str(entry["dtype"]), tuple(map(int, entry["shape"])), end - start)
+    except OSError as error:
+        raise missing_file(path, error.strerror or str(error)) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise missing_file(path, f"its header is damaged: {error}") from error
+    return tensors
+
+
+def layer_of(tensor_name: str) -> int | None:
+    """Number of the layer that a stored tensor belongs to; None for embedding, norm and head."""
+    found = _LAYER_IN_NAME.search(tensor_name)
+    return int(found[1]) if found else None
+
+
+def check_files(directory: Path, first_layer: int, end_layer: int) -> None:
+    """Make sure that every tensor the shard needs lies whole in the directory.
+
+    Raises:
+        RunnerError: one does not.
+    """
+    files = sorted(directory.glob("model*.safetensors"))
+    if not files:
+        raise missing_file(directory, "holds no model*.safetensors")
+    present = {name for path in files for name in safetensors_header(path)}
+    index_path = directory / "model.safetensors.index.json"
+    if not index_path.is_file():
+        return
+    try:
+        listed: dict[str, str] = dict(json.loads(index_path.read_bytes())["weight_map"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise missing_file(index_path, f"is damaged: {error}") from error
+    for name, file_name in listed.items():
+        layer = layer_of(name)
+        needed = first_layer == 0 if layer is None else first_layer <= layer < end_layer
+        if needed and name not in present:
+            raise missing_file(directory / file_name, f"{name} is not there")
+
+
+class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A model whose weights are still on disk, but for what has been asked for."""
+
+    model: Any
+    config: dict[str, Any]
+
+
+def open_model(directory: Path) -> LoadedModel:
+    """Build the model with nothing read yet.
+
+    Raises:
+        RunnerError: the directory is not usable, or the architecture not known.
+    """
+    config = read_config(directory)
+    try:
+        model, loaded_config = load_model(directory, lazy=True, strict=False)
+    except ValueError as error:
+        if "not supported" in str(error):
+            raise unsupported(config, str(error)) from error
+        raise bad_config(f"the model can't be built: {error}") from error
+    except (TypeError, KeyError, AttributeError, ZeroDivisionError, IndexError) as error:
+        raise bad_config(f"the model can't be built: {type(error).__name__}: {error}") from error
+    except (ImportError, NotImplementedError) as error:
+        raise unsupported(config, str(error)) from error
+    return LoadedModel(model=model, config=loaded_config)
+
+
+def unsupported(config: dict[str, Any], reason: str) -> RunnerError:
+    """The architecture is not one that can run here."""
+    return _fault(
+        "unsupported_architecture",
+        f"{config['model_type']}: {reason}",
+        "choose a model of another architecture, or a newer exoctl",
+    )
+
+
+def open_tokenizer(directory: Path, config: dict[str, Any]) -> Tokenizer:
+    """The model's tokenizer.
+
+    Raises:
+        RunnerError: its files are missing or damaged.
+    """
+    try:
+        wrapper: Any = load_tokenizer(
+            directory,
+            tokenizer_config_extra={"trust_remote_code": False},
+            eos_token_ids=config.get("eos_token_id"),
+        )
+    except Exception as error:  # a damaged tokenizer file raises whatever it likes
+        raise missing_file(
+            directory / "tokenizer.json", f"no usable tokenizer: {type(error).__name__}: {error}"
+        ) from error
+    return wrapper
+
+
+def materialise(
+    loaded: LoadedModel,
+    layers: list[nn.Module],
+    shard: range,
+    weight_format: WeightFormat,
+    on_layer: Callable[[int], None],
+) -> None:
+    """Read the shard's layers, and on its first stage the embedding, norm and head.
+
+    `on_layer` hears how many layers are there.
+    """
+    if weight_format is WeightFormat.DENSE:
+        _make_dense(loaded.model, layers, shard)
+    for count, number in enumerate(shard, start=1):
+        mx.eval(layers[number].parameters())
+        on_layer(count)
+    if shard.start == 0:
+        of_layers = {id(array) for layer in layers for _, array in tree_flatten(layer.parameters())}
+        mx.eval(
+            [
+                array
+                for _, array in tree_flatten(loaded.model.parameters())
+                if id(array) not in of_layers
+            ]
+        )
+
+
+def _make_dense(model: nn.Module, layers: list[nn.Module], shard: range) -> None:
+    """Unpack what the shard holds to float32; lazily, so nothing is read here."""
+    # The modules are kept beside their numbers, so that no id is ever used twice.
+    owners = {
+        id(module): (number, module)
+        for number, layer in enumerate(layers)
+        for module in layer.modules()
+    }
+
+    def is_held(module: nn.Module) -> bool:
+        owner = owners.get(id(module))
+        return owner[0] in shard if owner is not None else shard.start == 0
+
+    replaced: list[tuple[str, nn.Module]] = [
+        (name, _unpacked(module))
+        for name, module in model.named_modules()
+        if isinstance(module, nn.QuantizedLinear | nn.QuantizedEmbedding | QuantizedSwitchLinear)
+        and is_held(module)
+    ]
+    for name, module in replaced:
+        _replace(model, name, module)
+
+    def widened(array: mx.array) -> mx.array:
+        narrow = array.dtype in (mx.float16, mx.bfloat16)
+        return array.astype(mx.float32) if narrow else array
+
+    for module in model.modules():
+        own = {key: value for key, value in module.items() if isinstance(value, mx.array)}
+        if own and is_held(module) and "scales" not in own:
+            module.update(tree_map(widened, own))
+
+
+def _replace(model: nn.Module, path: str, module: nn.Module) -> None:
+    target: Any = model
+    *parents, last = path.split(".")
+    for key in parents:
+        target = target[int(key)] if isinstance(target, list | tuple) else target[key]
+    if isinstance(target, list):
+        target[int(last)] = module
+    else:
+        setattr(target, last, module)
+
+
+def _unpacked(module: Any) -> nn.Module:
+    scales, biases = module.scales, module.get("biases")
+    if scales.dtype != mx.uint8:
+        # Before unpacking, not after: 16-bit scales would round every weight.
+        scales = scales.astype(mx.float32)
+        biases = biases.astype(mx.float32) if biases is not None else None
+    weight = cast(
+        "mx.array",
+        mx.dequantize(module.weight, scales, biases, module.group_size, module.bits, module.mode),
+    )
+    has_bias = "bias" in module
+    dense: Any
+    if isinstance(module, nn.QuantizedEmbedding):
+        dense = nn.Embedding(1, 1)
+    elif isinstance(module, QuantizedSwitchLinear):
+        dense = SwitchLinear(1, 1, 1, bias=has_bias)
+    else:
+        dense = nn.Linear(1, 1, bias=has_bias)
+    dense.weight = weight.astype(mx.float32)
+    if has_bias:
+        dense.bias = module.bias.astype(mx.float32)
+    return dense

@@ -64,9 +64,9 @@ simulate: setup
 screenshots: setup
 	@$(BIN)/python screenshots/make.py
 
-# Resolve anew for every platform; needs uv, and writes no index or download address.
+# Resolve anew for every platform; needs uv. No download address is written.
 lock:
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate \
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 		pyproject.toml --group dev -o requirements.lock
 
 clean:

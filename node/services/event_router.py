@@ -8,12 +8,9 @@ only the log file's writer is another thread.
 
 import collections
 from collections.abc import Callable, Collection
-from typing import Protocol, assert_never
+from typing import assert_never
 
 import anyio
-import anyio.from_thread
-import anyio.lowlevel
-import anyio.to_thread
 import msgspec
 
 from node.core.event_order import Duplicate, EventOrder, Gap, OutboxFull, Released
@@ -37,62 +34,26 @@ from node.core.replica.messages import Proposal, ReplicaMessage, Role
 from node.core.replica.replica import Replica
 from node.core.replica.timing import Timing
 from node.io import clock
-from node.io.log_file import LogFile, Synced
+from node.io.log_file import LogFile
 from node.log import logger
-from node.model.errors import BusyError, RefusedError
-from node.model.event import ClusterFounded, Event, ProposalRejected
+from node.model.errors import BusyError
+from node.model.event import ClusterFounded, Event
 from node.model.ids import ClusterId, NodeId
 from node.model.register import RouterFigures
 from node.model.session import NO_POSITION, Entry, EventId, Position, Session
 from node.model.state import State
+from node.services.log_writer import LogWriter
+from node.services.master_desk import MasterDesk, NoDesk
 from node.services.state_store import StateStore, decode_state, encode_state
 
 TICK_SECONDS = 0.05
 SNAPSHOT_EVERY_ENTRIES = 10_000
 SNAPSHOT_EVERY_BYTES = 16 * 1024 * 1024
-WRITES_PARKED_MAX = 4_096
-"""Writes beyond the log's own queue; more means a stuck disk, and the node takes in no messages."""
 STEP_DOWN_SECONDS = 1.0
 
 _log = logger("router")
 _election_log = logger("election")
 encode_event = msgspec.msgpack.Encoder().encode
-
-
-class MasterDesk(Protocol):
-    """Whoever decides while this node masters."""
-
-    def became_master(self, session: Session, tip: State) -> None:
-        """Decide from now on; `tip` is the state with everything that is in the log."""
-        ...
-
-    def tip_appended(self, entries: tuple[Entry, ...]) -> None:
-        """Entries were appended to the log."""
-        ...
-
-    def lost_mastership(self, reason: str) -> None:
-        """Decide no more."""
-        ...
-
-    def revalidate(self, proposal: Proposal) -> ProposalRejected | None:
-        """Judge an event that was withdrawn; None: it still holds."""
-        ...
-
-
-class NoDesk:
-    """Nobody decides: for a router that is not attached yet."""
-
-    def became_master(self, session: Session, tip: State) -> None:
-        """Do nothing."""
-
-    def tip_appended(self, entries: tuple[Entry, ...]) -> None:
-        """Do nothing."""
-
-    def lost_mastership(self, reason: str) -> None:
-        """Do nothing."""
-
-    def revalidate(self, proposal: Proposal) -> ProposalRejected | None:
-        """Everything holds."""
 
 
 class EventRouter:
@@ -110,7 +71,7 @@ class EventRouter:
         now = clock.monotonic()
         snapshot = recovered.snapshot
         self._node = node
-        self._log_file = log
+        self._disk = LogWriter(log)
         self._store = store
         self._send = send
         self._desk: MasterDesk = NoDesk()
@@ -125,10 +86,8 @@ class EventRouter:
         self._bytes_since_snapshot = 0
         self._peers: frozenset[NodeId] = frozenset()
         self._waiting: dict[EventId, Callable[[Entry | None], None]] = {}
-        self._parked: collections.deque[Write] = collections.deque()
         self._elections = 0
         self._gap = (-1, -1)
-        self._token = anyio.lowlevel.current_token()
         if snapshot is not None:
             store.install(decode_state(snapshot.state))
 
@@ -140,12 +99,12 @@ class EventRouter:
 
     def start(self, recovered: Recovered, name: str) -> None:
         """Start the log's writer; found a cluster of one on the very first start."""
-        self._log_file.start(self._synced_in_writer)
-        if self._log_file.damage:
+        self._disk.start(self._synced)
+        if self._disk.damage:
             _log.error(
                 "the log was damaged (%s); the damaged files were set aside, and what is missing"
                 " comes from the other nodes",
-                self._log_file.damage,
+                self._disk.damage,
             )
         if not recovered.cluster:
             self.found_cluster(name)
@@ -237,7 +196,7 @@ class EventRouter:
         while True:
             now = clock.monotonic()
             self._replica.wall_offset_seconds = clock.wall() - now
-            self._flush_parked()
+            self._disk.flush(alone=self._alone())
             self._perform(self._replica.tick(now))
             proposals = self._order.tick(now)
             if proposals:
@@ -257,8 +216,7 @@ class EventRouter:
 
     async def close(self) -> None:
         """Write what waits and end the log's writer."""
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(self._log_file.close)
+        await self._disk.close()
 
     # -- figures -----------------------------------------------------------------------------------
 
@@ -285,7 +243,7 @@ class EventRouter:
     @property
     def overloaded(self) -> bool:
         """The disk can't keep up: take in nothing more."""
-        return len(self._parked) >= WRITES_PARKED_MAX
+        return self._disk.overloaded
 
     @property
     def in_sync(self) -> tuple[NodeId, ...]:
@@ -298,7 +256,7 @@ class EventRouter:
 
     def figures(self) -> RouterFigures:
         """Where this node is in the ordered log."""
-        disk = self._log_file.status()
+        disk = self._disk.status()
         now = clock.monotonic()
         return RouterFigures(
             role=self._replica.role.name.lower(),
@@ -320,7 +278,7 @@ class EventRouter:
 
     def disk_trouble(self) -> str:
         """What the disk's last failed write said; empty while all is well."""
-        return self._log_file.status().trouble
+        return self._disk.status().trouble
 
     # -- effects -----------------------------------------------------------------------------------
 
@@ -341,8 +299,7 @@ class EventRouter:
             case Send(peer=peer, message=message):
                 self._send(peer, message)
             case Write():
-                self._parked.append(effect)
-                self._flush_parked()
+                self._disk.write(effect, alone=self._alone())
             case Deliver() | Rewound() | SnapshotInstalled() | SnapshotNeeded():
                 self._perform_on_state(effect)
             case _:
@@ -471,33 +428,8 @@ class EventRouter:
         state = encode_state(self._store.state)
         self._perform(self._replica.compact(clock.monotonic(), self._applied, state))
 
-    # -- the disk ----------------------------------------------------------------------------------
-
-    def _flush_parked(self) -> None:
-        while self._parked:
-            write = self._parked[0]
-            alone = len(self._replica.in_sync) <= 1
-            if not self._log_file.submit(write.token, write.records, full_sync=alone):
-                return
-            self._parked.popleft()
-
-    def _synced_in_writer(self, synced: Synced) -> None:
-        anyio.from_thread.run_sync(self._synced, synced.token, token=self._token)
+    def _alone(self) -> bool:
+        return len(self._replica.in_sync) <= 1
 
     def _synced(self, token: int) -> None:
         self._perform(self._replica.synced(clock.monotonic(), token))
-
-
-def ensure_member(state: State, node: NodeId) -> None:
-    """Raise where the cluster has put this node out.
-
-    Raises:
-        RefusedError: the node was revoked.
-    """
-    reason = state.revoked.get(node)
-    if reason is not None:
-        raise RefusedError.because(
-            "revoked",
-            f"this node was taken out of the cluster: {reason}",
-            "join again with an invite: exoctl cluster join CODE",
-        )

@@ -11,21 +11,14 @@ import anyio
 import msgspec
 
 from node.core.apply import apply, read_event
-from node.core.decide import (
-    Answered,
-    Decided,
-    Drop,
-    FollowUp,
-    Keep,
-    Reject,
-    RetryMemo,
-    decide,
-    follow_up,
-    revalidate,
-)
+from node.core.decide import Answered, Decided, as_event, decide
 from node.core.facts import Facts
-from node.core.placement import plan
+from node.core.follow_up import Memo, follow_up
+from node.core.placement.plan import plan
+from node.core.placement.wish import check, find_card, resolve
+from node.core.refusal import Refusal
 from node.core.replica.messages import Proposal
+from node.core.revalidate import Drop, Keep, Reject, revalidate
 from node.io import clock
 from node.log import logger
 from node.model.command import Answer, CommandRequest, Refused
@@ -80,7 +73,7 @@ class _Office(msgspec.Struct):
     session: Session
     tip: State
     since: float
-    memo: RetryMemo
+    memo: Memo
     suspected: dict[NodeId, float]
     decisions: dict[CommandId, EventId]
 
@@ -106,7 +99,7 @@ class Master:
 
     def became_master(self, session: Session, tip: State) -> None:
         """Take office."""
-        self._office = _Office(session, tip, clock.monotonic(), RetryMemo(), {}, {})
+        self._office = _Office(session, tip, clock.monotonic(), Memo(), {}, {})
         self._wakeup.ring()
 
     def tip_appended(self, entries: tuple[Entry, ...]) -> None:
@@ -166,37 +159,27 @@ class Master:
 
     def _plan(self, state: State, asked: PlanAsked) -> Plan:
         facts = self._facts()
-        card = facts.card(asked.model)
-        if card is None:
-            known = ", ".join(facts.models()) or "none"
-            failure = Failure(
-                code="model_not_found",
-                message=f"no node has a model {asked.model!r}",
-                remedy=f"models of this cluster: {known}",
-            )
-            return Plan(model=asked.model, candidates=(), refusal=failure)
-        return plan(state, card, asked.wish, facts)
+        card = find_card(facts, asked.model)
+        if isinstance(card, Refusal):
+            return Plan(model=asked.model, candidates=(), refusal=card.failure)
+        wish = resolve(state, asked.wish)
+        if isinstance(wish, Refusal):
+            return Plan(model=asked.model, candidates=(), refusal=wish.failure)
+        problem = check(state, card, wish)
+        if problem is not None:
+            return Plan(model=asked.model, candidates=(), refusal=problem.failure)
+        return plan(state, card, wish, facts)
 
     def _decide(self, office: _Office, request: CommandRequest) -> None:
         decision = decide(office.tip, request, self._facts(), clock.random_hex)
         match decision:
             case Answered(answer=answer):
                 self._answer(request.asked_by, answer)
-            case Decided(events=events, subject=subject):
-                event = CommandDecided(
-                    command=request.id,
-                    asked_by=request.asked_by,
-                    events=events,
-                    subject=subject,
-                )
-                self._publish_decision(office, request, event)
-            case _:
-                failure = decision.failure
+            case Decided():
+                self._publish_decision(office, request, as_event(request, decision))
+            case Refusal(kind=kind, failure=failure):
                 _log.info("refused %s: %s", type(request.command).__name__, failure.message)
-                self._answer(
-                    request.asked_by,
-                    Refused(id=request.id, kind=decision.kind, failure=failure),
-                )
+                self._answer(request.asked_by, Refused(id=request.id, kind=kind, failure=failure))
 
     def _publish_decision(
         self, office: _Office, request: CommandRequest, event: CommandDecided
@@ -257,7 +240,8 @@ class Master:
                 _log.warning("node %s is lost: %s", record.name, reason)
 
     def _follow_up(self, office: _Office) -> None:
-        outcome: FollowUp = follow_up(office.tip, self._facts(), clock.monotonic(), office.memo)
+        outcome = follow_up(office.tip, clock.monotonic(), office.memo)
         office.memo = outcome.memo
         for event in outcome.events:
+            _log.info("follows up: %s", type(event).__name__)
             self._router.publish(event)

@@ -1,7 +1,8 @@
 """The process's one fold of the log."""
 
 import collections
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -74,9 +75,15 @@ class StateStore:
             if after.index >= index:
                 wakeup.ring()
 
+        with self.listening(listener):
+            await wakeup.wait(timeout_seconds)
+
+    @contextmanager
+    def listening(self, listener: Callable[[State, State], None]) -> Generator[None]:
+        """As `on_change`, for the length of a `with`."""
         self._listeners.append(listener)
         try:
-            await wakeup.wait(timeout_seconds)
+            yield
         finally:
             self._listeners.remove(listener)
 

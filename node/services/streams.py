@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup
 
 from node.io import clock
 from node.log import logger
-from node.model.errors import Failure
+from node.model.errors import ExoctlError, Failure
 from node.model.ids import NodeId, RequestId
 from node.model.request import Failed, Finished, GenerationItem, GenerationRequest
 from node.services.wakeup import Wakeup
@@ -282,18 +282,24 @@ class Streams:
 
     async def _serve_one(self, served: _Served) -> None:
         with served.scope:
-            async with aclosing(self._serve(served.request)) as items:
-                async for item in items:
-                    await self._room(served)
-                    number = served.next_number
-                    served.next_number += 1
-                    served.pending.append((number, item))
-                    message = StreamItems(request=served.request.id, first=number, items=(item,))
-                    self._send(served.peer, message)
+            try:
+                async with aclosing(self._serve(served.request)) as items:
+                    async for item in items:
+                        await self._room(served)
+                        self._pass_on(served, item)
+            except ExoctlError as error:
+                self._pass_on(served, Failed(kind=type(error).__name__, failure=error.failure))
         served.ended_at = clock.monotonic()
-        if served.scope.cancelled_caught:
-            _log.info("stream %s was cancelled by its reader", served.request.id)
+        if served.reader_gone:
+            _log.info("stream %s was closed by its reader", served.request.id)
             served.pending.clear()
+
+    def _pass_on(self, served: _Served, item: GenerationItem) -> None:
+        number = served.next_number
+        served.next_number += 1
+        served.pending.append((number, item))
+        message = StreamItems(request=served.request.id, first=number, items=(item,))
+        self._send(served.peer, message)
 
     async def _room(self, served: _Served) -> None:
         while len(served.pending) >= STREAM_WINDOW:

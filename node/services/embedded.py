@@ -1,0 +1,254 @@
+"""The node's own handle: the surface that TUI, CLI and API see of a node in this process."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import msgspec
+from anyio.streams.memory import MemoryObjectReceiveStream
+
+from node.core.instance_status import Word, status
+from node.handle import Invite, LocalView, LogLine, StreamItem
+from node.io import clock
+from node.io.runner_files import RunnerFiles
+from node.log import NodeLog
+from node.model.command import Accepted, Command, Refused, Wish
+from node.model.errors import (
+    ExoctlError,
+    NotFoundError,
+    TimeoutExpiredError,
+    UnreachableError,
+)
+from node.model.ids import InstanceId, ModelId, NodeId, RequestId, RunnerId
+from node.model.machine import Address
+from node.model.register import Register
+from node.model.request import GenerationItem, GenerationRequest
+from node.model.state import State
+from node.model.topology import Plan
+from node.services.commands import Commands
+from node.services.membership import Membership
+from node.services.register_store import RegisterStore
+from node.services.requests import Requests
+from node.services.state_store import StateStore
+from node.services.wakeup import Wakeup
+
+PLAN_SECONDS = 10.0
+STATUS_SECONDS = 0.5
+"""How often progress that is in no entry (layers loaded) is looked at while waiting."""
+LOG_BYTES_MAX = 512 * 1024
+"""Read from the end of a runner's log."""
+RUNNER_SOURCE = "runner "
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the handle needs of the parts that only the runtime knows."""
+
+    local: Callable[[], LocalView]
+    invite: Callable[[float], Invite]
+    join: Callable[[str, Address], Awaitable[None]]
+    heard: Callable[[], tuple[Address, ...]]
+    cancel: Callable[[RequestId], bool]
+    stop: Callable[[], None]
+
+
+class EmbeddedHandle:
+    """Implements `NodeHandle` on the node's own parts."""
+
+    def __init__(
+        self,
+        store: StateStore,
+        registers: RegisterStore,
+        commands: Commands,
+        requests: Requests,
+        membership: Membership,
+        surroundings: Surroundings,
+    ) -> None:
+        self._store = store
+        self._registers = registers
+        self._commands = commands
+        self._requests = requests
+        self._membership = membership
+        self._around = surroundings
+        self._log: NodeLog | None = None
+        self._runner_files: RunnerFiles | None = None
+
+    def attach_logs(self, log: NodeLog, runner_files: RunnerFiles) -> None:
+        """Name where logs lie."""
+        self._log, self._runner_files = log, runner_files
+
+    @property
+    def state(self) -> State:
+        """The last committed state."""
+        return self._store.state
+
+    @property
+    def registers(self) -> Mapping[tuple[NodeId, str], Register]:
+        """Latest registers by (node, kind)."""
+        return self._registers.registers
+
+    async def local(self) -> LocalView:
+        """Facts of the node itself."""
+        return self._around.local()
+
+    @asynccontextmanager
+    async def subscribe(
+        self, since: int | None = None
+    ) -> AsyncIterator[MemoryObjectReceiveStream[StreamItem]]:
+        """A snapshot or the entries from `since` on, all registers, then what happens."""
+        backlog = self._store.backlog(since)
+        backlog.extend(self._registers.registers.values())
+        with self._store.feed.reader(backlog) as reader:
+            yield reader
+
+    async def submit(self, command: Command, timeout_seconds: float = 30.0) -> Accepted | Refused:
+        """Have the master decide."""
+        return await self._commands.submit(command, timeout_seconds)
+
+    async def plan(self, model: ModelId, wish: Wish) -> Plan:
+        """Every way to place the model now.
+
+        Raises:
+            NotFoundError: no node has the model.
+        """
+        plan = await self._commands.plan(model, wish, PLAN_SECONDS)
+        if plan.refusal is not None and plan.refusal.code == "model_not_found":
+            raise NotFoundError(plan.refusal)
+        return plan
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationItem, None]:
+        """Generate; the last item is `Finished` or `Failed`."""
+        async with aclosing(self._requests.generate(request)) as items:
+            async for item in items:
+                yield item
+
+    async def cancel(self, request: RequestId) -> bool:
+        """End a generation anywhere in the cluster."""
+        return self._around.cancel(request)
+
+    async def invite(self, lifetime_seconds: float = 600.0) -> Invite:
+        """Make a one-time code."""
+        return self._around.invite(lifetime_seconds)
+
+    async def join(self, code: str, peer: Address | None = None) -> None:
+        """Join the cluster that the code came from, at `peer` or whoever was heard on the network.
+
+        Raises:
+            ConflictError: this node is in a cluster with others. RefusedError: wrong code.
+            UnreachableError: nobody answers.
+        """
+        self._membership.check_may_join()
+        addresses = (peer,) if peer is not None else self._around.heard()
+        if not addresses:
+            raise UnreachableError.because(
+                "nobody_heard",
+                "no other node was heard on the network",
+                "name one that prints the code: exoctl cluster join CODE --peer HOST:PORT",
+            )
+        trouble: ExoctlError | None = None
+        for address in addresses:
+            try:
+                await self._around.join(code, address)
+            except ExoctlError as error:
+                trouble = error
+            else:
+                return
+        if trouble is not None:
+            raise trouble
+
+    async def leave(self) -> None:
+        """Leave the cluster and become a cluster of one."""
+        await self._membership.leave()
+
+    async def log_sources(self) -> list[str]:
+        """Names that `logs` takes."""
+        sources = self._log.ring.sources() if self._log is not None else []
+        return sources + [RUNNER_SOURCE + runner for runner in self._own_runners()]
+
+    async def logs(self, source: str = "", lines_max: int = 1000) -> list[LogLine]:
+        """The last lines of the node's log and its runners' output.
+
+        Raises:
+            NotFoundError: no such source.
+        """
+        if source.startswith(RUNNER_SOURCE):
+            return await self._runner_log(source, lines_max)
+        if source and source not in await self.log_sources():
+            raise NotFoundError.because(
+                "no_such_log",
+                f"no log is called {source!r}",
+                "known: " + ", ".join(await self.log_sources()),
+            )
+        lines = [
+            LogLine(at=row.at, level=row.level, source=row.source, text=row.text)
+            for row in (self._log.ring.rows(source, lines_max) if self._log is not None else [])
+        ]
+        if not source:
+            for runner in self._own_runners():
+                lines.extend(await self._runner_log(RUNNER_SOURCE + runner, lines_max))
+            lines.sort(key=lambda line: line.at)
+        return lines[-lines_max:]
+
+    async def _runner_log(self, source: str, lines_max: int) -> list[LogLine]:
+        runner = RunnerId(source.removeprefix(RUNNER_SOURCE))
+        if self._runner_files is None or runner not in self._own_runners():
+            raise NotFoundError.because("no_such_log", f"no runner {runner!r} has a log here")
+        path = self._runner_files.log(runner)
+        return await anyio.to_thread.run_sync(_read_tail, path, source, lines_max)
+
+    def _own_runners(self) -> list[RunnerId]:
+        if self._runner_files is None:
+            return []
+        return [
+            record.runner
+            for record in self._store.state.runners.values()
+            if record.node == self._membership.node
+            and self._runner_files.log(record.runner).exists()
+        ]
+
+    async def wait_instance(self, instance: InstanceId, timeout_seconds: float) -> None:
+        """Return once the instance is ready.
+
+        Raises:
+            NotFoundError: it is gone. ExoctlError: it failed. TimeoutExpiredError: not in time.
+        """
+        wakeup = Wakeup()
+
+        def listener(_before: State, _after: State) -> None:
+            wakeup.ring()
+
+        deadline = clock.monotonic() + timeout_seconds
+        with self._store.listening(listener):
+            while True:
+                found = status(self.state, instance, self.registers)
+                if instance not in self.state.instances:
+                    raise NotFoundError.because("no_such_instance", f"no instance {instance!r}")
+                if found.ready:
+                    return
+                if found.failure is not None and found.word is Word.FAILED:
+                    raise ExoctlError(found.failure)
+                if clock.monotonic() > deadline:
+                    raise TimeoutExpiredError.because(
+                        "not_ready",
+                        f"{instance} is {found.word.value} after {timeout_seconds:g} s:"
+                        f" {found.detail}",
+                        "see `exoctl logs` and `exoctl ps`; it may still become ready",
+                    )
+                await wakeup.wait(STATUS_SECONDS)
+
+    async def shutdown(self) -> None:
+        """End the node cleanly."""
+        self._around.stop()
+
+
+def _read_tail(path: Path, source: str, lines_max: int) -> list[LogLine]:
+    with path.open("rb") as file:
+        file.seek(0, 2)
+        size = file.tell()
+        file.seek(max(0, size - LOG_BYTES_MAX))
+        text = file.read().decode("utf-8", "replace")
+    return [
+        LogLine(at=0.0, level="output", source=source, text=line)
+        for line in text.splitlines()[-lines_max:]
+    ]

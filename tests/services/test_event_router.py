@@ -1,0 +1,249 @@
+"""The router on the real replica and the real log file, two and three nodes in one loop."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from node.core.replica.messages import Proposal, ReplicaMessage
+from node.io.log_file import open_log
+from node.model.errors import Failure
+from node.model.event import NodeAdmitted, NodeCordoned, ProposalRejected
+from node.model.ids import NodeId
+from node.model.session import Entry, Session
+from node.model.state import State
+from node.services import event_router as module
+from node.services.event_router import EventRouter
+from node.services.state_store import StateStore
+
+DEADLINE_SECONDS = 20.0
+
+
+class Desk:
+    """Records what the router tells a master."""
+
+    def __init__(self) -> None:
+        self.sessions: list[Session] = []
+        self.tip: list[Entry] = []
+        self.lost: list[str] = []
+        self.verdict: ProposalRejected | None = None
+        self.judged: list[Proposal] = []
+
+    def became_master(self, session: Session, tip: State) -> None:
+        self.sessions.append(session)
+
+    def tip_appended(self, entries: tuple[Entry, ...]) -> None:
+        self.tip.extend(entries)
+
+    def lost_mastership(self, reason: str) -> None:
+        self.lost.append(reason)
+
+    def revalidate(self, proposal: Proposal) -> ProposalRejected | None:
+        self.judged.append(proposal)
+        return self.verdict
+
+
+class Lan:
+    """Links between routers of one process; each can be cut."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[NodeId, Member] = {}
+        self.cut: set[frozenset[NodeId]] = set()
+        self.queue: list[tuple[NodeId, NodeId, ReplicaMessage]] = []
+
+    def send(self, source: NodeId, target: NodeId, message: ReplicaMessage) -> bool:
+        if frozenset((source, target)) in self.cut or target not in self.nodes:
+            return False
+        self.queue.append((source, target, message))
+        return True
+
+    async def run(self) -> None:
+        while True:
+            queue, self.queue = self.queue, []
+            for source, target, message in queue:
+                member = self.nodes.get(target)
+                if member is not None and frozenset((source, target)) not in self.cut:
+                    member.router.receive(source, message)
+            await anyio.sleep(0.001)
+
+
+class Member:
+    """One node's router with its store and desk."""
+
+    def __init__(self, lan: Lan, name: str, directory: Path) -> None:
+        self.node = NodeId(name)
+        self.store = StateStore()
+        self.desk = Desk()
+        log, self.recovered = open_log(directory / name)
+        self.router = EventRouter(
+            self.node,
+            log,
+            self.recovered,
+            self.store,
+            lambda peer, message: lan.send(self.node, peer, message),
+        )
+        self.router.attach_desk(self.desk)
+        lan.nodes[self.node] = self
+
+    @property
+    def state(self) -> State:
+        return self.store.state
+
+
+@asynccontextmanager
+async def running(lan: Lan, directory: Path, *names: str) -> AsyncIterator[list[Member]]:
+    members = [Member(lan, name, directory) for name in names]
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lan.run)
+            for member in members:
+                member.router.start(member.recovered, member.node)
+                tasks.start_soon(member.router.run)
+            with anyio.fail_after(DEADLINE_SECONDS):
+                yield members
+            tasks.cancel_scope.cancel()
+    finally:
+        for member in members:
+            await member.router.close()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():  # noqa: ASYNC110 - many conditions, one deadline around all of them
+        await anyio.sleep(0.005)
+
+
+async def form_cluster(members: list[Member]) -> None:
+    first, *others = members
+    await until(lambda: first.router.is_master and bool(first.state.cluster))
+    for other in others:
+        first.router.publish(NodeAdmitted(node=other.node, name=other.node, admitted_by=first.node))
+        await until(lambda node=other.node: node in first.state.nodes)
+        other.router.join_cluster(first.router.cluster, tuple(first.state.nodes))
+        for member in members:
+            if member.node in first.state.nodes and member is not other:
+                member.router.peer_up(other.node)
+                other.router.peer_up(member.node)
+        await until(lambda state=other: state.state.nodes == first.state.nodes)
+
+
+def cordon(node: NodeId, on: bool) -> NodeCordoned:
+    return NodeCordoned(node=node, cordoned=on)
+
+
+async def test_a_fresh_node_is_a_cluster_of_one_and_remembers_it(tmp_path: Path) -> None:
+    async with running(Lan(), tmp_path, "a") as (a,):
+        await until(lambda: a.state.cluster != "")
+        settled: list[Entry | None] = []
+        a.router.publish(cordon(a.node, on=True), settled.append)
+        await until(lambda: bool(settled))
+        assert a.state.nodes[a.node].cordoned
+        cluster, index = a.state.cluster, a.state.index
+    async with running(Lan(), tmp_path, "a") as (a,):
+        await until(lambda: a.state.index > index)
+        assert a.state.cluster == cluster
+        assert a.state.nodes[a.node].cordoned
+
+
+async def test_events_of_every_node_reach_every_state_in_their_writers_order(
+    tmp_path: Path,
+) -> None:
+    async with running(Lan(), tmp_path, "a", "b", "c") as members:
+        await form_cluster(members)
+        for turn in range(20):
+            for member in members:
+                member.router.publish(cordon(member.node, on=turn % 2 == 0))
+        await until(
+            lambda: (
+                all(m.router.figures().unacknowledged == 0 for m in members)
+                and len({m.state.index for m in members}) == 1
+            )
+        )
+        logs = [[(e.index, e.id, e.payload) for e in member.store.recent()] for member in members]
+        assert logs[0][-60:] == logs[1][-60:] == logs[2][-60:]
+        for member in members:
+            own = [e.id.sequence for e in members[0].store.recent() if e.id.origin == member.node]
+            assert [s for s in own if s > 0] == sorted(s for s in own if s > 0)
+
+
+async def test_a_lost_master_is_replaced_and_nothing_that_was_acknowledged_is_gone(
+    tmp_path: Path,
+) -> None:
+    lan = Lan()
+    async with running(lan, tmp_path, "a", "b", "c") as members:
+        await form_cluster(members)
+        a, b, c = members
+        settled: list[Entry | None] = []
+        b.router.publish(cordon(b.node, on=True), settled.append)
+        await until(lambda: bool(settled))
+        lan.cut.update(frozenset((a.node, other.node)) for other in (b, c))
+        for other in (b, c):
+            other.router.peer_down(a.node, refused=True)
+        waiting: list[Entry | None] = []
+        c.router.publish(cordon(c.node, on=True), waiting.append)
+        await until(lambda: bool(waiting))
+        assert b.router.is_master or c.router.is_master
+        assert b.state.nodes[b.node].cordoned
+        assert c.state.nodes[c.node].cordoned
+        assert c.state.session.master in (b.node, c.node)
+
+
+async def test_a_planned_stop_hands_mastership_over(tmp_path: Path) -> None:
+    async with running(Lan(), tmp_path, "a", "b") as members:
+        await form_cluster(members)
+        a, b = members
+        await a.router.step_down()
+        assert not a.router.is_master
+        await until(lambda: b.router.is_master)
+        assert a.desk.lost
+
+
+async def test_two_halves_go_on_and_their_events_are_judged_again_after_healing(
+    tmp_path: Path,
+) -> None:
+    lan = Lan()
+    async with running(lan, tmp_path, "a", "b") as members:
+        await form_cluster(members)
+        a, b = members
+        lan.cut.add(frozenset((a.node, b.node)))
+        a.router.peer_down(b.node, refused=True)
+        b.router.peer_down(a.node, refused=True)
+        await until(lambda: a.router.is_master and b.router.is_master)
+        done: list[Entry | None] = []
+        a.router.publish(cordon(a.node, on=True), done.append)
+        b.router.publish(cordon(b.node, on=True), done.append)
+        await until(lambda: len(done) == 2)
+        rejection = ProposalRejected(
+            id=a.store.recent()[-1].id,
+            asked_by=a.node,
+            failure=Failure(code="out_of_date", message="judged"),
+        )
+        for member in members:
+            member.desk.verdict = rejection
+        lan.cut.clear()
+        a.router.peer_up(b.node)
+        b.router.peer_up(a.node)
+        await until(
+            lambda: (
+                a.router.is_master != b.router.is_master
+                and a.state.index == b.state.index
+                and len(a.state.rejections) == len(b.state.rejections) == 1
+            )
+        )
+        assert a.state == b.state
+        assert len(a.desk.judged + b.desk.judged) >= 1
+
+
+async def test_a_joiner_far_behind_gets_a_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SNAPSHOT_EVERY_ENTRIES", 50)
+    async with running(Lan(), tmp_path, "a", "b") as (a, b):
+        await until(lambda: a.router.is_master)
+        for turn in range(200):
+            a.router.publish(cordon(a.node, on=turn % 2 == 0))
+        await until(lambda: a.router.figures().unacknowledged == 0)
+        await form_cluster([a, b])
+        assert b.state.index >= 200
+        assert b.state.nodes == a.state.nodes

@@ -39,7 +39,8 @@ class Exchange:
     def __init__(
         self, context: ApiContext, scope: Scope, receive: Receive, send: Send, dialect: Dialect
     ) -> None:
-        self.request_id = RequestId(scope["state"]["request_id"])
+        self._state: dict[str, str] = scope["state"]
+        self.request_id = RequestId(self._state["request_id"])
         self.path: Mapping[str, str] = scope.get("path_params", {})
         self.query = _read_query(scope["query_string"])
         self.body = b""
@@ -110,6 +111,11 @@ class Exchange:
             raise HttpError(408, "body_timeout", f"the body did not come within {seconds:g} s")
         self.body = b"".join(parts)
 
+    def rename(self, request_id: RequestId) -> None:
+        """Answer under an id that the client chose."""
+        self.request_id = request_id
+        self._state["request_id"] = request_id
+
     def header(self, name: bytes) -> str:
         """A header's value, empty where it is missing; the last where it is double."""
         for key, value in reversed(self._headers):
@@ -123,8 +129,12 @@ class Exchange:
         Raises:
             ParameterError: it is no JSON, or does not fit; names the place.
         """
+        return self.decode_with(msgspec.json.Decoder(body_type))
+
+    def decode_with(self, decoder: msgspec.json.Decoder[Body]) -> Body:
+        """The body as a value of the decoder's type; raises as `decode` does."""
         try:
-            return msgspec.json.decode(self.body, type=body_type)
+            return decoder.decode(self.body)
         except msgspec.ValidationError as error:
             raise _misfit(str(error)) from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -167,6 +177,12 @@ class Exchange:
             ClientGoneError: the client has not read for too long.
         """
         await self._put({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def write_or_begin(self, content_type: bytes, chunk: bytes) -> None:
+        """Send a part of a streamed answer, starting it where that has not been done."""
+        if not self.started:
+            await self.begin(content_type)
+        await self.write(chunk)
 
     async def end(self) -> None:
         """End a streamed answer."""

@@ -162,9 +162,7 @@ class StreamedReply:
         self._written = bool(data)
         if not data:
             return
-        if not self._exchange.started:
-            await self._exchange.begin(EVENT_STREAM)
-        await self._exchange.write(data)
+        await self._exchange.write_or_begin(EVENT_STREAM, data)
 
     async def _close(self) -> None:
         usages = [self._finished[choice].usage for choice in sorted(self._finished)]

@@ -1,47 +1,308 @@
 """Every operation of the API."""
 
-from node.api.faults import OPENAI_DIALECT
+import msgspec
+
+from node.api import cluster_generate, cluster_orders, cluster_views, events, metrics, service
+from node.api.context import ApiContext
+from node.api.exchange import Exchange
+from node.api.faults import CLUSTER_DIALECT, OPENAI_DIALECT
 from node.api.model_list import OpenAiModel, OpenAiModelList, list_models, show_model
 from node.api.openai_chat import ChatCompletion, complete_chat
 from node.api.openai_chat_order import ChatOrder
 from node.api.openai_completions import Completion, CompletionOrder, complete_text
-from node.api.operation import Operation
+from node.api.openapi import build_document
+from node.api.operation import Handler, Operation, QueryParameter
+from node.api.pages import time_limit
+from node.handle import Invite, LocalView, LogLine
+from node.model.command import Accepted, Answer, Command
+from node.model.register import Register
+from node.model.request import GenerationRequest, RequestRecord
+from node.model.state import State
+from node.model.topology import Plan
+from node.wire.surface import NDJSON, Cancellation, InviteOrder, JoinOrder, PlaceOrder
+
+_STATUSES = {
+    "POST /v1/cluster/instances": 201,
+    "POST /v1/cluster/invite": 201,
+    "POST /v1/cluster/shutdown": 202,
+}
+_TIMEOUT = QueryParameter("timeout", "number", "seconds to wait for the outcome")
+
+
+def _openai(
+    method: str, path: str, summary: str, handler: Handler, *, body: object = None, answer: object
+) -> Operation:
+    return Operation(
+        method=method,
+        path=path,
+        summary=summary,
+        handler=handler,
+        dialect=OPENAI_DIALECT,
+        body=body,
+        answer=answer,
+    )
+
+
+def _view(
+    path: str, summary: str, handler: Handler, page: str, item: object, *query: QueryParameter
+) -> Operation:
+    return Operation(
+        method="GET",
+        path=path,
+        summary=summary,
+        handler=handler,
+        dialect=CLUSTER_DIALECT,
+        page=page,
+        answer=item,
+        query=query,
+    )
+
+
+def _service(path: str, summary: str, handler: Handler, answer: object, content: str) -> Operation:
+    return Operation(
+        method="GET",
+        path=path,
+        summary=summary,
+        handler=handler,
+        dialect=CLUSTER_DIALECT,
+        answer=answer,
+        content_type=content,
+    )
+
+
+def _order(
+    route: str,
+    summary: str,
+    handler: Handler,
+    *,
+    body: object = None,
+    page: tuple[str, object] = ("Done", cluster_orders.Done),
+    query: tuple[QueryParameter, ...] = (),
+) -> Operation:
+    method, _, path = route.partition(" ")
+    return Operation(
+        method=method,
+        path=path,
+        summary=summary,
+        handler=handler,
+        dialect=CLUSTER_DIALECT,
+        body=body,
+        page=page[0],
+        answer=page[1],
+        status=_STATUSES.get(route, 200),
+        query=query,
+    )
+
+
+async def _show_document(context: ApiContext, exchange: Exchange) -> None:
+    with time_limit(context.timing.call_seconds, "the node's own facts"):
+        local = await context.handle.local()
+    document = build_document(OPERATIONS, local.version)
+    await exchange.answer(msgspec.json.encode(document))
+
 
 _OPENAI = (
-    Operation(
-        method="POST",
-        path="/v1/chat/completions",
-        summary="Answer a conversation",
-        handler=complete_chat,
-        dialect=OPENAI_DIALECT,
+    _openai(
+        "POST",
+        "/v1/chat/completions",
+        "Answer a conversation",
+        complete_chat,
         body=ChatOrder,
         answer=ChatCompletion,
     ),
-    Operation(
-        method="POST",
-        path="/v1/completions",
-        summary="Continue a text",
-        handler=complete_text,
-        dialect=OPENAI_DIALECT,
+    _openai(
+        "POST",
+        "/v1/completions",
+        "Continue a text",
+        complete_text,
         body=CompletionOrder,
         answer=Completion,
     ),
-    Operation(
-        method="GET",
-        path="/v1/models",
-        summary="List the models that are loaded or on disk",
-        handler=list_models,
-        dialect=OPENAI_DIALECT,
-        answer=OpenAiModelList,
+    _openai("GET", "/v1/models", "List the models", list_models, answer=OpenAiModelList),
+    _openai("GET", "/v1/models/{model:path}", "Show a model", show_model, answer=OpenAiModel),
+)
+
+_INSTANCE = ("Instance", cluster_views.InstanceView)
+_VIEWS = (
+    _view(
+        "/v1/cluster",
+        "The cluster in figures",
+        cluster_views.show_cluster,
+        "Cluster",
+        cluster_views.ClusterSummary,
     ),
-    Operation(
-        method="GET",
-        path="/v1/models/{model:path}",
-        summary="Show one model",
-        handler=show_model,
-        dialect=OPENAI_DIALECT,
-        answer=OpenAiModel,
+    _view("/v1/cluster/state", "The whole state", cluster_views.show_state, "State", State),
+    _view(
+        "/v1/cluster/local",
+        "Facts of the node that answers",
+        cluster_views.show_local,
+        "LocalView",
+        LocalView,
+    ),
+    _view(
+        "/v1/cluster/nodes", "Every node", cluster_views.list_nodes, "Node", cluster_views.NodeView
+    ),
+    _view(
+        "/v1/cluster/nodes/{node}",
+        "One node, by name or id",
+        cluster_views.show_node,
+        "Node",
+        cluster_views.NodeView,
+    ),
+    _view(
+        "/v1/cluster/topology",
+        "Every link, as each end sees it",
+        cluster_views.list_links,
+        "Link",
+        cluster_views.LinkView,
+    ),
+    _view(
+        "/v1/cluster/downloads",
+        "Every download",
+        cluster_views.list_downloads,
+        "Download",
+        cluster_views.DownloadView,
+    ),
+    _view("/v1/cluster/instances", "Every instance", cluster_views.list_instances, *_INSTANCE),
+    _view(
+        "/v1/cluster/instances/{instance}",
+        "One instance",
+        cluster_views.show_instance,
+        *_INSTANCE,
+    ),
+    _view(
+        "/v1/cluster/instances/{instance}/wait",
+        "Answer once the instance is ready",
+        cluster_orders.wait_for_instance,
+        *_INSTANCE,
+        _TIMEOUT,
+    ),
+    _view(
+        "/v1/cluster/requests",
+        "Generations, the running ones and the last",
+        cluster_views.list_requests,
+        "Request",
+        RequestRecord,
+    ),
+    _view(
+        "/v1/cluster/requests/{request}",
+        "One generation",
+        cluster_views.show_request,
+        "Request",
+        RequestRecord,
+    ),
+    _view(
+        "/v1/cluster/registers",
+        "What every node last said of itself",
+        cluster_views.list_registers,
+        "Register",
+        Register,
+    ),
+    _view(
+        "/v1/cluster/logs",
+        "The last lines of this node's log",
+        cluster_views.read_logs,
+        "LogLine",
+        LogLine,
+        QueryParameter("source", "string", "a part of the node, or a runner; all where empty"),
+        QueryParameter("lines", "integer", "how many at most"),
+    ),
+    _view(
+        "/v1/cluster/log_sources",
+        "Names that the log's source takes",
+        cluster_views.list_log_sources,
+        "LogSource",
+        str,
     ),
 )
 
-OPERATIONS = (*_OPENAI,)
+_ACCEPTED = ("Accepted", Accepted)
+_ORDERS = (
+    _order(
+        "POST /v1/cluster/commands",
+        "Have the master decide a command",
+        cluster_orders.submit_command,
+        body=Command,
+        page=("Answer", Answer),
+        query=(_TIMEOUT,),
+    ),
+    _order(
+        "POST /v1/cluster/instances",
+        "Place a model",
+        cluster_orders.place_instance,
+        body=PlaceOrder,
+        page=_ACCEPTED,
+        query=(_TIMEOUT,),
+    ),
+    _order(
+        "DELETE /v1/cluster/instances/{instance}",
+        "Stop an instance",
+        cluster_orders.stop_instance,
+        page=_ACCEPTED,
+        query=(_TIMEOUT,),
+    ),
+    _order(
+        "POST /v1/cluster/plan",
+        "Every way to place a model, with numbers",
+        cluster_orders.make_plan,
+        body=PlaceOrder,
+        page=("Plan", Plan),
+    ),
+    _order(
+        "POST /v1/cancel/{request}",
+        "End a generation",
+        cluster_orders.cancel_request,
+        page=("Cancellation", Cancellation),
+    ),
+    _order(
+        "POST /v1/cluster/invite",
+        "A code that lets another machine join",
+        cluster_orders.make_invite,
+        body=InviteOrder,
+        page=("Invite", Invite),
+    ),
+    _order(
+        "POST /v1/cluster/join",
+        "Join the cluster that a code came from",
+        cluster_orders.join_cluster,
+        body=JoinOrder,
+    ),
+    _order("POST /v1/cluster/leave", "Become a cluster of one", cluster_orders.leave_cluster),
+    _order("POST /v1/cluster/shutdown", "End this node", cluster_orders.shut_down),
+)
+
+_STREAMS = (
+    Operation(
+        method="POST",
+        path="/v1/cluster/generate",
+        summary="A generation's items, for exoctl's own client",
+        handler=cluster_generate.generate_items,
+        dialect=CLUSTER_DIALECT,
+        body=GenerationRequest,
+        content_type=NDJSON,
+    ),
+    Operation(
+        method="GET",
+        path="/v1/cluster/events",
+        summary="The log as it grows, and the registers",
+        handler=events.stream_events,
+        dialect=CLUSTER_DIALECT,
+        content_type=NDJSON,
+        query=(
+            QueryParameter("since", "integer", "first index wanted; a snapshot where empty"),
+            QueryParameter("follow", "boolean", "0: end with what there is now"),
+            QueryParameter("type", "string", "types of records or events, separated by commas"),
+            QueryParameter("node", "string", "only what this node wrote or what is about it"),
+        ),
+    ),
+)
+
+_JSON = "application/json"
+_SERVICES = (
+    _service("/health", "The process lives", service.show_health, service.Health, _JSON),
+    _service("/ready", "A master is known", service.show_readiness, service.Readiness, _JSON),
+    _service("/metrics", "Figures for Prometheus", metrics.show_metrics, None, "text/plain"),
+    _service("/openapi.json", "This document", _show_document, None, _JSON),
+)
+
+OPERATIONS: tuple[Operation, ...] = (*_OPENAI, *_VIEWS, *_ORDERS, *_STREAMS, *_SERVICES)

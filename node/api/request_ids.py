@@ -26,13 +26,13 @@ class RequestIds:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, with the id among the headers."""
-        request_id = new_request_id()
-        header = (HEADER, request_id.encode())
+        state = {**scope.get("state", {}), "request_id": new_request_id()}
+        scope["state"] = state
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
+                header = (HEADER, state["request_id"].encode())
                 message = {**message, "headers": [*message["headers"], header]}
             await send(message)
 
-        scope["state"] = {**scope.get("state", {}), "request_id": request_id}
         await self._application(scope, receive, send_with_id)

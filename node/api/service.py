@@ -1,0 +1,50 @@
+"""Whether the node lives and can work, for people and for supervisors."""
+
+import msgspec
+
+from node.api.context import ApiContext
+from node.api.exchange import Exchange
+from node.api.pages import time_limit
+from node.model.register import RouterFigures
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of `/health`: the process is there and its loop runs."""
+
+    node: str
+    name: str
+    version: str
+    status: str = "ok"
+
+
+class Readiness(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of `/ready`: commands can be decided."""
+
+    ready: bool
+    master: str
+    """The master's node id; empty where none is known."""
+    waiting: tuple[str, ...] = ()
+    """What is being waited for, in words."""
+
+
+async def show_health(context: ApiContext, exchange: Exchange) -> None:
+    """Answer that the process lives."""
+    with time_limit(context.timing.call_seconds, "the node's own facts"):
+        local = await context.handle.local()
+    health = Health(node=local.node, name=local.name, version=local.version)
+    await exchange.answer(msgspec.json.encode(health))
+
+
+async def show_readiness(context: ApiContext, exchange: Exchange) -> None:
+    """Answer whether a master is known."""
+    with time_limit(context.timing.call_seconds, "the node's own facts"):
+        local = await context.handle.local()
+    register = context.handle.registers.get((local.node, RouterFigures.__name__))
+    looking = (
+        register is not None
+        and isinstance(register.value, RouterFigures)
+        and register.value.role == "looking"
+    )
+    master = "" if looking else context.handle.state.master
+    readiness = Readiness(ready=bool(master), master=master, waiting=local.waiting)
+    await exchange.answer(msgspec.json.encode(readiness), status=200 if readiness.ready else 503)

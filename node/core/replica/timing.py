@@ -6,6 +6,8 @@ import msgspec
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds. The defaults are the product's; tests may shorten them."""
 
+    tick_seconds: float = 0.05
+    """Between two calls of `tick`; what is more counts as lag of this node's own loop."""
     heartbeat_seconds: float = 0.25
     dead_seconds: float = 2.0
     """Silence after which a peer counts as dead, times the local health factor."""

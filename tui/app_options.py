@@ -1,0 +1,18 @@
+"""What a person may choose of the app's look and manners, told at its start."""
+
+import msgspec
+
+
+class AppOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Choices of the command line for the Textual app."""
+
+    read_only: bool = False
+    """Nothing in the app changes the cluster."""
+    ascii: bool = False
+    """Draw with ASCII alone."""
+    animations: bool = True
+    mouse: bool = True
+    theme: str = ""
+    """Empty takes the app's own default."""
+    view: str = "overview"
+    """The view that is shown first."""

@@ -1,0 +1,218 @@
+"""What every command is given: its settings, a way to the node, and one way to write."""
+
+import inspect
+import shutil
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import NoReturn, TypeVar
+
+import msgspec
+import typer
+
+from node.config import API_PORT, environment_value, parse_address
+from node.handle import NodeHandle
+from node.io.node_lock import read_lock
+from node.model.errors import UnreachableError, UsageError
+from node.model.machine import Address
+from tui.commands.jsonable import encode, envelope
+from tui.commands.plain import Table, clean, render
+from tui.commands.settings import COMMON_OPTIONS, OutputFormat, Settings, parameters
+
+Connector = Callable[[Address, str, bool], AbstractAsyncContextManager[NodeHandle]]
+"""Opens a handle: address, token, and whether it follows what happens."""
+Result = TypeVar("Result")
+_CONTEXT = "typer_context"
+
+
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command found, in every form that it can be written in."""
+
+    kind: str
+    index: int
+    items: list[object]
+    """Plain JSON types."""
+    table: Table = Table((), ())
+    names: tuple[str, ...]
+    extra: dict[str, object] = {}
+    """Further keys of the JSON object."""
+
+
+class Console:
+    """A command's settings, its way to the node, stdout for data and stderr for words."""
+
+    def __init__(self, settings: Settings, connector: Connector) -> None:
+        self.settings = settings
+        self.connector = connector
+
+    def overlaid(self, said: Mapping[str, object]) -> "Console":
+        """The same console with a command's own options laid over the settings."""
+        return Console(self.settings.overlaid(said), self.connector)
+
+    # Writing
+
+    def emit(self, listing: Listing) -> None:
+        """Write what was found in the format that was asked for."""
+        output = self.settings.format
+        if output is OutputFormat.JSON:
+            whole = envelope(listing.kind, listing.index, listing.items, listing.extra)
+            self.write(encode(whole, pretty=sys.stdout.isatty()))
+        elif output is OutputFormat.NDJSON:
+            for item in listing.items:
+                self.write(encode(item, pretty=False))
+        elif output is OutputFormat.NAME:
+            for name in listing.names:
+                self.write(clean(name))
+        elif listing.table.rows:
+            self.table(listing.table)
+        elif listing.table.empty:
+            self.say(listing.table.empty)
+
+    def table(self, table: Table) -> None:
+        """Write a table, cut to the terminal where stdout is one."""
+        wide = self.settings.format is OutputFormat.WIDE
+        is_terminal = sys.stdout.isatty()
+        width = shutil.get_terminal_size().columns if is_terminal and not wide else 0
+        for line in render(table, width=width, colour=self.has_colour, wide=wide):
+            self.write(line)
+
+    def write(self, line: str) -> None:
+        """One line of data to stdout, at once."""
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+    def say(self, text: str) -> None:
+        """One line of words to the person; silent with `-q`."""
+        if not self.settings.quiet:
+            sys.stderr.write(clean(text, keep="\n") + "\n")
+            sys.stderr.flush()
+
+    @property
+    def is_json(self) -> bool:
+        """Data is asked for as one JSON object or as lines of it."""
+        return self.settings.is_json
+
+    @property
+    def has_colour(self) -> bool:
+        """Stdout is a terminal that may be coloured."""
+        return (
+            sys.stdout.isatty()
+            and not self.settings.no_color
+            and not environment_value("NO_COLOR")
+            and environment_value("TERM") != "dumb"
+        )
+
+    def confirm(self, question: str) -> None:
+        """Ask before something that can't be taken back.
+
+        Raises:
+            UsageError: nobody is there to ask, and `-y` was not given.
+            typer.Abort: the answer is no.
+        """
+        if self.settings.yes:
+            return
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise UsageError.because(
+                "confirmation_needed", f"{question} Nobody is there to ask", "say yes with -y"
+            )
+        typer.confirm(clean(question), abort=True, err=True)
+
+    def exit(self, code: int) -> NoReturn:
+        """End the command with this code."""
+        raise typer.Exit(code)
+
+    # Reaching the node
+
+    def connected(
+        self, work: Callable[[NodeHandle], Awaitable[Result]], *, follow: bool = False
+    ) -> Result:
+        """Run the work with a handle of the node that the options name.
+
+        Raises:
+            UnreachableError: none runs, or it does not answer.
+        """
+        import anyio
+
+        address, token = self.target()
+
+        async def main() -> Result:
+            async with self.connector(address, token, follow) as handle:
+                return await work(handle)
+
+        return anyio.run(main)
+
+    def target(self) -> tuple[Address, str]:
+        """Where the node's API is, and the token for it."""
+        if self.settings.host:
+            return parse_url(self.settings.host), self._token()
+        config = self.settings.config()
+        record = read_lock(config.state_directory)
+        if record is None:
+            raise UnreachableError.because(
+                "no_node",
+                f"no node runs here (state directory {config.state_directory})",
+                "start one with `exoctl` or `exoctl up`, or name one with --host URL",
+            )
+        if record.api is None:
+            raise UnreachableError.because(
+                "no_api",
+                f"the node {record.name} (process {record.process_id}) has no API",
+                "start it without --api-port -1",
+            )
+        return record.api, config.api_token
+
+    def _token(self) -> str:
+        return self.settings.token or self.settings.config().api_token
+
+
+def parse_url(text: str) -> Address:
+    """Read `http://host:port`, `host:port` or `host`.
+
+    Raises:
+        UsageError: it is https, has a path, or is no address.
+    """
+    rest = text.strip()
+    scheme, separator, tail = rest.partition("://")
+    if separator:
+        rest = tail
+        if scheme.lower() != "http":
+            raise UsageError.because(
+                "bad_host", f"{text!r}: nodes serve plain http", "write http://host:port"
+            )
+    return parse_address(rest.removesuffix("/"), API_PORT)
+
+
+def add_command(
+    application: typer.Typer,
+    name: str,
+    function: Callable[..., None],
+    *,
+    panel: str | None = None,
+    options: tuple[str, ...] = COMMON_OPTIONS,
+) -> None:
+    """Register a function whose first parameter is its `Console`; its docstring is its help.
+
+    The shared options are added to its own; where it has one of the same name, its own holds.
+    """
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    taken = {parameter.name for parameter in own}
+    shared = [p for p in parameters(options, from_environment=False) if p.name not in taken]
+
+    def run(typer_context: typer.Context, **arguments: object) -> None:
+        said = {parameter.name: arguments.pop(parameter.name) for parameter in shared}
+        console: Console = typer_context.obj
+        function(console.overlaid(said), **arguments)
+
+    run.__doc__ = function.__doc__
+    give_signature(run, [*own, *shared])
+    application.command(name, rich_help_panel=panel)(run)
+
+
+def give_signature(run: Callable[..., None], taken: list[inspect.Parameter]) -> None:
+    """Let typer see these parameters behind the context of a function with `**arguments`."""
+    context = inspect.Parameter(
+        _CONTEXT, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
+    )
+    every = [context, *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in taken)]
+    vars(run)["__signature__"] = inspect.Signature(every)
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in every}

@@ -1,0 +1,59 @@
+"""`exoctl` itself: the Textual app, with a node in it or attached to one that runs."""
+
+import sys
+
+from node.config import environment_value
+from node.io.node_lock import read_lock
+from node.model.errors import UnreachableError, UsageError
+from tui.app_options import AppOptions
+from tui.commands.console import Console, parse_url
+
+
+def launch(console: Console) -> int:
+    """Open the app and return its exit code.
+
+    Raises:
+        UsageError: this is no terminal that an app can be drawn on.
+    """
+    _check_terminal()
+    settings = console.settings
+    options = AppOptions(
+        read_only=settings.read_only,
+        ascii=settings.ascii or not _speaks_utf8(),
+        theme=settings.theme or "",
+    )
+    config = settings.config()
+    if settings.host:
+        from tui.app import run_app
+
+        return run_app(None, parse_url(settings.host), config.api_token, options)
+    record = read_lock(config.state_directory)
+    if record is not None and record.api is None:
+        raise UnreachableError.because(
+            "no_api",
+            f"the node {record.name} (process {record.process_id}) runs here without an API",
+            "end it, or start it without --api-port -1",
+        )
+    from tui.app import run_app
+
+    if record is not None:
+        return run_app(None, record.api, config.api_token, options)
+    return run_app(config, None, "", options)
+
+
+def _check_terminal() -> None:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        problem = "this is no terminal, so there is nothing to draw the app on"
+    elif environment_value("TERM") in ("dumb", ""):
+        problem = f"TERM is {environment_value('TERM')!r}: the app can't be drawn on it"
+    else:
+        return
+    raise UsageError.because(
+        "no_terminal",
+        problem,
+        "`exoctl --no-ui` runs the node without it, `exoctl status` asks one that runs",
+    )
+
+
+def _speaks_utf8() -> bool:
+    return (sys.stdout.encoding or "").lower().replace("-", "") in ("utf8", "utf8sig")

@@ -1,0 +1,166 @@
+"""`exoctl load` and `unload`: starting and stopping a model."""
+
+from typing import Annotated
+
+import anyio
+import typer
+
+from node.handle import NodeHandle
+from node.io import clock
+from node.model.command import PlaceInstance, StopInstance, Wish
+from node.model.ids import InstanceId, ModelId
+from node.model.instance import Instance
+from tui.commands.changes import check_may_change, say_done, submit, until
+from tui.commands.console import Console
+from tui.commands.figures import condition, shard_progress
+from tui.commands.instances import instances_listing
+from tui.commands.naming import find_instance, find_model, instances_of, node_name
+from tui.commands.progress import ProgressLine
+from tui.commands.units import nodes_text
+from tui.commands.wish import (
+    Context,
+    Exclude,
+    Force,
+    Layers,
+    MinNodes,
+    Nodes,
+    Strategy,
+    Weights,
+    WishOptions,
+    make_wish,
+)
+
+LOAD_SECONDS = 600.0
+UNLOAD_SECONDS = 30.0
+_LOOK_SECONDS = 0.2
+ModelArgument = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Name of the model, or the start of it.")
+]
+
+
+def load(
+    console: Console,
+    model: ModelArgument,
+    *,
+    nodes: Nodes = "",
+    exclude: Exclude = "",
+    ctx: Context = "",
+    layers: Layers = "",
+    min_nodes: MinNodes = 1,
+    strategy: Strategy = "auto",
+    weights: Weights = "auto",
+    force: Force = False,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Return once it is ready, or at once.")
+    ] = True,
+) -> None:
+    """Place a model on the cluster and start it."""
+    options = WishOptions(
+        nodes=nodes,
+        exclude=exclude,
+        context=ctx,
+        layers=layers,
+        nodes_min=min_nodes,
+        strategy=strategy,
+        weights=weights,
+        force=force,
+    )
+
+    async def work(handle: NodeHandle) -> None:
+        wish = make_wish(handle.state, options)
+        instance = await place(console, handle, find_model(handle, model), wish, wait=wait)
+        placed = handle.state.instances.get(instance)
+        if placed is None:
+            say_done(console, subject=instance, name=instance, change="placed", index=-1)
+        else:
+            console.emit(instances_listing(handle, [placed]))
+
+    console.connected(work, follow=True)
+
+
+async def place(
+    console: Console, handle: NodeHandle, model: ModelId, wish: Wish, *, wait: bool = True
+) -> InstanceId:
+    """Place a model and, with `wait`, show how its start goes on until it is ready.
+
+    Raises:
+        NoFitError: it does not fit, with the numbers. ExoctlError: its start failed.
+    """
+    accepted = await submit(console, handle, PlaceInstance(model=model, wish=wish))
+    instance = InstanceId(accepted.subject)
+    if wait:
+        await wait_ready(console, handle, instance)
+    return instance
+
+
+async def wait_ready(console: Console, handle: NodeHandle, instance: InstanceId) -> None:
+    """Wait for an instance, with its progress on stderr."""
+    timeout_seconds = console.settings.timeout_seconds(LOAD_SECONDS)
+    try:
+        with ProgressLine(console) as line:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_show_start, handle, instance, line)
+                await handle.wait_instance(instance, timeout_seconds)
+                tasks.cancel_scope.cancel()
+    except anyio.get_cancelled_exc_class():
+        console.say(f"{instance} goes on loading; `exoctl unload {instance}` stops it")
+        raise
+
+
+async def _show_start(handle: NodeHandle, instance: InstanceId, line: ProgressLine) -> None:
+    started = clock.monotonic()
+    while True:
+        placed = handle.state.instances.get(instance)
+        if placed is not None:
+            word = condition(handle, placed).word.lower()
+            where = f"{placed.model}: {word} on {nodes_text(len(placed.shards))}"
+            detail = f"{_layers_loaded(handle, placed)}  {clock.monotonic() - started:.0f} s"
+            line.update(where, detail)
+        await anyio.sleep(_LOOK_SECONDS)
+
+
+def _layers_loaded(handle: NodeHandle, instance: Instance) -> str:
+    parts: list[str] = []
+    for shard in instance.shards:
+        progress = shard_progress(handle, shard)
+        total = shard.end_layer - shard.first_layer
+        done = progress.layers_loaded if progress else 0
+        parts.append(f"{node_name(handle.state, shard.node)} {done}/{total}")
+    return "layers " + ", ".join(parts)
+
+
+def unload(
+    console: Console,
+    what: Annotated[str, typer.Argument(metavar="ID|MODEL", help="Instance id, or its model.")],
+    *,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every instance, where the model has several.")
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Return once it is gone, or at once.")
+    ] = True,
+) -> None:
+    """Stop an instance and free its memory."""
+
+    async def work(handle: NodeHandle) -> None:
+        check_may_change(console)
+        named = instances_of(handle.state, what) if every else []
+        for instance in named or [find_instance(handle.state, what)]:
+            await _stop(console, handle, instance, wait=wait)
+
+    console.connected(work, follow=True)
+
+
+async def _stop(console: Console, handle: NodeHandle, instance: Instance, *, wait: bool) -> None:
+    key = instance.instance
+    accepted = await submit(console, handle, StopInstance(instance=key))
+    if wait:
+        await until(
+            handle,
+            lambda: key not in handle.state.instances,
+            timeout_seconds=console.settings.timeout_seconds(UNLOAD_SECONDS),
+            what=f"{key} to be gone",
+        )
+    name = f"{key} ({instance.model})"
+    change = "unloaded" if wait else "stopping"
+    say_done(console, subject=key, name=name, change=change, index=accepted.index)

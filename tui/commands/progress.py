@@ -1,0 +1,55 @@
+"""One line on stderr that tells a waiting person how far it is."""
+
+import shutil
+import sys
+from types import TracebackType
+from typing import Self
+
+from tui.commands.console import Console
+from tui.commands.plain import clean, shorten
+
+_ERASE = "\r\x1b[K"
+
+
+class ProgressLine:
+    """Rewrites itself on a terminal; elsewhere says each new stage once."""
+
+    def __init__(self, console: Console) -> None:
+        self._quiet = console.settings.quiet or console.is_json
+        self._rewrites = sys.stderr.isatty()
+        self._shown = ""
+        self._stage = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.clear()
+
+    def update(self, stage: str, detail: str = "") -> None:
+        """Show the stage, and with it what changes often."""
+        if self._quiet:
+            return
+        if self._rewrites:
+            width = shutil.get_terminal_size().columns - 1
+            line = shorten(clean(f"{stage}  {detail}".rstrip()), width)
+            if line != self._shown:
+                sys.stderr.write(_ERASE + line)
+                sys.stderr.flush()
+                self._shown = line
+        elif stage != self._stage:
+            sys.stderr.write(clean(stage) + "\n")
+            sys.stderr.flush()
+        self._stage = stage
+
+    def clear(self) -> None:
+        """Take the line off the terminal."""
+        if self._shown:
+            sys.stderr.write(_ERASE)
+            sys.stderr.flush()
+            self._shown = ""

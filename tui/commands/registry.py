@@ -1,0 +1,165 @@
+"""Every command, where it stands in the help, and what runs it."""
+
+import inspect
+from typing import Annotated
+
+import typer
+
+from node.config import environment_value
+from node.version import __version__
+from tui.commands import (
+    chat,
+    cluster,
+    events,
+    instances,
+    load,
+    local,
+    logs,
+    models,
+    nodes,
+    plan,
+    requests,
+    run,
+    status,
+    up,
+    wait,
+)
+from tui.commands.console import Console, add_command, give_signature
+from tui.commands.local import COMPLETION_VARIABLE, PROGRAM
+from tui.commands.settings import ALL_OPTIONS, NODE_OPTIONS, parameters
+
+_RUN = "Run models"
+_WATCH = "Watch"
+_NODES = "Nodes and clusters"
+_HERE = "This machine"
+_OWN_OPTIONS = (
+    inspect.Parameter(
+        "no_ui",
+        inspect.Parameter.KEYWORD_ONLY,
+        default=False,
+        annotation=Annotated[
+            bool,
+            typer.Option(
+                "--no-ui",
+                envvar="EXOCTL_NO_UI",
+                show_envvar=False,
+                help="No app: run the node alone.",
+            ),
+        ],
+    ),
+    inspect.Parameter(
+        "version",
+        inspect.Parameter.KEYWORD_ONLY,
+        default=False,
+        annotation=Annotated[bool, typer.Option("--version", help="Show the version and end.")],
+    ),
+)
+
+
+def build() -> typer.Typer:
+    """The whole application."""
+    app = _group(PROGRAM)
+    _add_root(app)
+    add_command(app, "run", run.run, panel=_RUN)
+    add_command(app, "chat", chat.chat, panel=_RUN)
+    add_command(app, "plan", plan.plan, panel=_RUN)
+    add_command(app, "load", load.load, panel=_RUN)
+    add_command(app, "unload", load.unload, panel=_RUN)
+    add_command(app, "ps", instances.ps, panel=_RUN)
+    app.add_typer(_models(), name="model", rich_help_panel=_RUN)
+
+    add_command(app, "status", status.status, panel=_WATCH)
+    add_command(app, "events", events.events, panel=_WATCH)
+    add_command(app, "logs", logs.logs, panel=_WATCH)
+    add_command(app, "wait", wait.wait, panel=_WATCH)
+    app.add_typer(_requests(), name="req", rich_help_panel=_WATCH)
+
+    app.add_typer(_nodes(), name="node", rich_help_panel=_NODES)
+    app.add_typer(_cluster(), name="cluster", rich_help_panel=_NODES)
+    add_command(app, "up", up.up, panel=_NODES, options=NODE_OPTIONS)
+    add_command(app, "down", up.down, panel=_NODES)
+
+    add_command(app, "doctor", local.doctor, panel=_HERE, options=NODE_OPTIONS)
+    app.add_typer(_config(), name="config", rich_help_panel=_HERE)
+    add_command(app, "completion", local.completion, panel=_HERE)
+    add_command(app, "version", local.version, panel=_HERE)
+    return app
+
+
+def _add_root(app: typer.Typer) -> None:
+    shared = parameters(ALL_OPTIONS, from_environment=True)
+
+    def root(typer_context: typer.Context, **arguments: object) -> None:
+        wants_version, no_ui = arguments.pop("version"), arguments.pop("no_ui")
+        base: Console = typer_context.obj
+        console = base.overlaid(arguments)
+        typer_context.obj = console
+        if wants_version:
+            console.write(f"{PROGRAM} {__version__}")
+            raise typer.Exit
+        if typer_context.invoked_subcommand is None:
+            if no_ui:
+                up.up(console)
+            from tui.commands.launch import launch
+
+            raise typer.Exit(launch(console))
+
+    root.__doc__ = (
+        "Turn the machines you own into one that runs language models.\n\n"
+        "Without a command: the app, with a node in it, or attached to the node that runs here.\n"
+        "Every option has its EXOCTL_* variable, such as EXOCTL_STATE_DIR."
+    )
+    give_signature(root, [*_OWN_OPTIONS, *shared])
+    app.callback(invoke_without_command=True)(root)
+
+
+def _group(name: str, text: str | None = None) -> typer.Typer:
+    return typer.Typer(
+        name=name,
+        help=text,
+        # Its two options are of no use here, but they bring the completion's machinery with them.
+        add_completion=name == PROGRAM and bool(environment_value(COMPLETION_VARIABLE)),
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        rich_markup_mode="rich",
+    )
+
+
+def _models() -> typer.Typer:
+    group = _group("model", "The models that lie on the nodes.")
+    add_command(group, "ls", models.model_ls)
+    add_command(group, "show", models.model_show)
+    return group
+
+
+def _requests() -> typer.Typer:
+    group = _group("req", "Generations that run, and ending one.")
+    add_command(group, "ls", requests.req_ls)
+    add_command(group, "cancel", requests.req_cancel)
+    return group
+
+
+def _nodes() -> typer.Typer:
+    group = _group("node", "The nodes of the cluster.")
+    add_command(group, "ls", nodes.node_ls)
+    add_command(group, "show", nodes.node_show)
+    add_command(group, "cordon", nodes.node_cordon)
+    add_command(group, "uncordon", nodes.node_uncordon)
+    add_command(group, "rm", nodes.node_rm)
+    return group
+
+
+def _cluster() -> typer.Typer:
+    group = _group("cluster", "Who belongs together.")
+    add_command(group, "status", cluster.cluster_status)
+    add_command(group, "invite", cluster.cluster_invite)
+    add_command(group, "join", cluster.cluster_join)
+    add_command(group, "leave", cluster.cluster_leave)
+    return group
+
+
+def _config() -> typer.Typer:
+    group = _group("config", "Settings of a node that is started now.")
+    add_command(group, "path", local.config_path)
+    add_command(group, "get", local.config_get, options=NODE_OPTIONS)
+    return group

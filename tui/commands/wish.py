@@ -1,0 +1,99 @@
+"""How a person says where a model is to go: the options of `plan` and `load`."""
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from node.model.command import Wish
+from node.model.errors import UsageError
+from node.model.state import State
+from tui.commands.naming import find_nodes
+from tui.commands.units import parse_tokens
+
+STRATEGIES = ("auto", "single", "pipeline")
+WEIGHT_FORMATS = ("auto", "as_stored", "dense")
+Nodes = Annotated[
+    str, typer.Option("--nodes", metavar="A,B", help="These nodes and all of them, in this order.")
+]
+Exclude = Annotated[str, typer.Option("--exclude", metavar="A,B", help="None of these nodes.")]
+Context = Annotated[
+    str, typer.Option("--ctx", metavar="32k", help="Tokens of context to make room for.")
+]
+Layers = Annotated[
+    str, typer.Option("--layers", metavar="20,10", help="Layers per node, in the order of --nodes.")
+]
+MinNodes = Annotated[
+    int, typer.Option("--min-nodes", metavar="N", min=1, help="At least so many nodes.")
+]
+Strategy = Annotated[
+    str, typer.Option("--strategy", metavar="NAME", help="auto, single or pipeline.")
+]
+Weights = Annotated[
+    str,
+    typer.Option("--weights", metavar="FORM", help="In memory: auto, as_stored or dense."),
+]
+Force = Annotated[
+    bool,
+    typer.Option("--force", help="Place it even where memory is short: the system may kill it."),
+]
+
+
+class WishOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options as they were typed."""
+
+    nodes: str = ""
+    exclude: str = ""
+    context: str = ""
+    layers: str = ""
+    nodes_min: int = 1
+    strategy: str = "auto"
+    weights: str = "auto"
+    force: bool = False
+
+
+def make_wish(state: State, options: WishOptions) -> Wish:
+    """The wish that the options stand for.
+
+    Raises:
+        UsageError: an option can't be meant as written. NotFoundError: no such node.
+    """
+    nodes = find_nodes(state, options.nodes)
+    layers = _layers(options.layers)
+    if layers and len(layers) != len(nodes):
+        raise UsageError.because(
+            "bad_layers",
+            f"--layers names {len(layers)} counts, --nodes names {len(nodes)} nodes",
+            "give one count for each node, such as --nodes a,b --layers 20,10",
+        )
+    if len(set(nodes)) != len(nodes):
+        raise UsageError.because("bad_nodes", f"--nodes {options.nodes} names a node twice")
+    return Wish(
+        nodes=nodes,
+        exclude=find_nodes(state, options.exclude),
+        nodes_min=options.nodes_min,
+        context_tokens=parse_tokens(options.context) if options.context else 0,
+        strategy=_one_of("--strategy", options.strategy, STRATEGIES),
+        layers=layers,
+        weight_format=_one_of("--weights", options.weights, WEIGHT_FORMATS),
+        force=options.force,
+    )
+
+
+def _layers(text: str) -> tuple[int, ...]:
+    if not text:
+        return ()
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and len(part) < 6 for part in parts):
+        raise UsageError.because(
+            "bad_layers", f"--layers {text!r} is no list of counts", "write --layers 20,10"
+        )
+    return tuple(int(part) for part in parts)
+
+
+def _one_of(option: str, value: str, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise UsageError.because(
+            "bad_choice", f"{option} {value!r} does not exist", f"use {', '.join(choices)}"
+        )
+    return value

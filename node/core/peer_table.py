@@ -104,6 +104,11 @@ class PeerTable:
         """Every node that links are wanted with, in the order of ids."""
         return tuple(sorted(self._peers))
 
+    def is_asked(self, address: Address) -> bool:
+        """Whether a person named the address."""
+        candidate = self._candidates.get(address)
+        return candidate is not None and candidate.is_asked
+
     def addresses(self, node: NodeId) -> tuple[Address, ...]:
         """Where an admitted node may be, likeliest first."""
         peer = self._peers.get(node)
@@ -125,7 +130,7 @@ class PeerTable:
             else (policy.higher_waits_seconds_at_start)
         )
         for node, addresses in nodes.items():
-            logged = addresses[: policy.addresses_per_source_max]
+            logged = tuple(filter(_is_usable, addresses))[: policy.addresses_per_source_max]
             peer = self._peers.get(node)
             if node == self._own:
                 continue
@@ -138,7 +143,7 @@ class PeerTable:
 
     def add_candidate(self, node: NodeId | None, address: Address, source: str, now: float) -> None:
         """Somebody says that a node is there; nothing of it is believed before it is proved."""
-        if address in self._own_addresses:
+        if address in self._own_addresses or not _is_usable(address):
             return
         if node == self._own:
             node = None  # itself most likely; if not, a copy of this node that must be told of
@@ -218,7 +223,7 @@ class PeerTable:
 
     def found(self, dial: Dial, address: Address, node: NodeId) -> None:
         """Who proved itself at an address, whatever comes of it."""
-        candidate = self._candidates.get(address)
+        candidate = self._candidates.get(dial.addresses[0] if dial.peer is None else address)
         if candidate is not None:
             candidate.node = node
         if dial.peer is not None and dial.peer != node:
@@ -232,6 +237,9 @@ class PeerTable:
 
     def is_self(self, dial: Dial, address: Address) -> None:
         """This very process answered there: never dial it again."""
+        if dial.peer is None:
+            self._candidates.pop(dial.addresses[0], None)
+            self._own_addresses[dial.addresses[0]] = None
         if len(self._own_addresses) >= self._policy.candidates_max:
             self._own_addresses.pop(next(iter(self._own_addresses)))
         self._own_addresses[address] = None
@@ -271,6 +279,10 @@ class PeerTable:
         """Forget every wait: the network, the cluster or the members have changed."""
         for peer in self._peers.values():
             peer.failures, peer.due_at = 0, min(peer.due_at, now)
+        self.retry_strangers(now)
+
+    def retry_strangers(self, now: float) -> None:
+        """Forget the waits of candidates: the members have changed."""
         for candidate in self._candidates.values():
             candidate.failures, candidate.due_at = 0, min(candidate.due_at, now)
 
@@ -312,7 +324,8 @@ class PeerTable:
             peer.failures, peer.due_at = 0, min(peer.due_at, now)
 
     def _prove(self, peer: _Peer, address: Address) -> None:
-        self._remember(peer.proved, address)
+        if _is_usable(address):
+            self._remember(peer.proved, address)
 
     def _remember(self, addresses: dict[Address, None], address: Address) -> None:
         addresses.pop(address, None)
@@ -335,6 +348,10 @@ class PeerTable:
             return False  # a flood of new addresses does not push out one that was not tried yet
         del self._candidates[address]
         return True
+
+
+def _is_usable(address: Address) -> bool:
+    return bool(address.host) and 0 < address.port < 65_536
 
 
 class HeardTable:

@@ -3,6 +3,7 @@
 import base64
 import binascii
 import datetime
+import errno
 import hashlib
 import os
 import stat
@@ -23,6 +24,7 @@ from node.model.ids import NODE_ID_LENGTH, NodeId
 IDENTITY_DIRECTORY = "identity"
 IDENTITY_FILE = "identity.pem"
 IDENTITY_BYTES_MAX = 65_536
+_NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 # Fixed, so that no clock is needed: peers pin the key and never look at these dates.
 _VALID_FROM = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
@@ -150,9 +152,13 @@ def _create(path: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         try:
-            temporary.hardlink_to(path)
+            path.hardlink_to(temporary)
         except FileExistsError:
             return  # another process was first: its identity holds
+        except OSError as error:
+            if error.errno not in _NO_HARD_LINKS:
+                raise
+            temporary.rename(path)
         _sync_directory(path.parent)
     finally:
         temporary.unlink(missing_ok=True)

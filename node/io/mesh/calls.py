@@ -1,0 +1,185 @@
+"""The side that dials: carries out what the peer table finds due."""
+
+import anyio
+from anyio.abc import SocketAttribute, TaskGroup
+
+from node.core.peer_table import Dial
+from node.io import clock
+from node.io.identity import Identity
+from node.io.interfaces import dial_order, medium_towards, plain_host
+from node.io.mesh.channel import CONNECTION_ERRORS, close_stream, describe
+from node.io.mesh.greeting import Dialler, GreetingStream, Met
+from node.io.mesh.link import Link, LinkFacts
+from node.io.mesh.links import Links
+from node.io.mesh.reach import Missed, Reached, Reacher
+from node.log import logger
+from node.model.errors import Failure
+from node.model.ids import short
+from node.model.machine import Address
+from node.wire.handshake import Verdict, printable
+
+IDLE_SECONDS = 1.0
+BULK_FAILURES_MAX = 5
+
+_log = logger("mesh")
+
+
+class Calls:
+    """Dials peers and candidates for the life of the mesh."""
+
+    def __init__(self, links: Links, identity: Identity, reacher: Reacher) -> None:
+        self._links = links
+        self._limits = links.limits
+        self._identity = identity
+        self._reacher = reacher
+
+    async def run(self, group: TaskGroup) -> None:
+        """Start what is due, then wait for what comes first: the next due time or a change."""
+        table = self._links.table
+        while True:
+            for dial in table.due(clock.monotonic()):
+                group.start_soon(self._dial, dial, group)
+            await self._links.bell.wait(table.next_due(clock.monotonic(), IDLE_SECONDS))
+
+    async def _dial(self, dial: Dial, group: TaskGroup) -> None:
+        links, table = self._links, self._links.table
+        addresses = dial_order(dial.addresses, links.interfaces)
+        last_known = table.proved_address(dial.peer) if dial.peer is not None else None
+        if last_known in addresses[2:]:
+            rest = [address for address in addresses[1:] if address != last_known]
+            addresses = (addresses[0], last_known, *rest)  # the first two start together
+        refusals: set[Address] = set()
+
+        def on_missed(missed: Missed) -> None:
+            if missed.found is not None:
+                table.found(dial, missed.address, missed.found)
+            if dial.peer is None:
+                links.note_unreached(missed.address, missed.failure)
+                return
+            links.note_failure(dial.peer, missed.address, missed.failure)
+            if missed.failure.code == "refused":
+                refusals.add(missed.address)
+                if missed.address == last_known or refusals == set(addresses):
+                    group.start_soon(links.tell_refused, dial.peer, missed.address)
+
+        reached = await self._reacher.reach_first(addresses, dial.peer, on_missed)
+        if reached is None:
+            table.failed(dial, clock.monotonic())
+        else:
+            await self._meet(dial, reached, group)
+        links.bell.ring()
+
+    async def _meet(self, dial: Dial, reached: Reached, group: TaskGroup) -> None:
+        links, peer = self._links, reached.server
+        links.table.found(dial, reached.address, peer)
+        links.note_unreached(reached.address, None)
+        if links.get(peer) is not None or peer in links.greeting:
+            links.table.released(dial, clock.monotonic())
+            await close_stream(reached.stream)
+            return
+        links.greeting.add(peer)
+        link = None
+        try:
+            with anyio.fail_after(self._limits.handshake_seconds + self._limits.probe_seconds):
+                link = await self._greet(dial, reached)
+        except CONNECTION_ERRORS as error:
+            failure = Failure(
+                code="greeting_failed",
+                message=f"{short(peer)} at {reached.address}: {describe(error)}",
+            )
+            links.note_failure(peer, reached.address, failure)
+            links.table.failed(dial, clock.monotonic())
+        finally:
+            links.greeting.discard(peer)
+            if link is None:
+                await close_stream(reached.stream)
+        if link is not None:
+            links.table.linked(peer, reached.address, dial)
+            group.start_soon(self._keep_bulk, link)
+            await links.run(link)
+
+    async def _greet(self, dial: Dial, reached: Reached) -> Link | None:
+        """Greet a server; the link where both sides want one."""
+        links, own, now = self._links, self._links.standing, clock.monotonic()
+        wire = GreetingStream(reached.stream)
+        dialler = Dialler(wire, self._identity)
+        met = await dialler.introduce(own.bearing(), "link", reached.server, reached.certificate)
+        if met.peer == own.node and met.bearing.process == own.process:
+            links.table.is_self(dial, reached.address)
+            return None
+        refusal = own.judge(met.peer, met.bearing)
+        verdict = await dialler.prove(met, refusal)
+        if refusal is not None:
+            links.note_failure(met.peer, reached.address, refusal)
+            links.table.failed(dial, now)
+            return None
+        if not isinstance(verdict, Verdict) or verdict.refusal is not None:
+            if isinstance(verdict, Verdict) and verdict.refusal is not None:
+                links.note_refusal(met.peer, reached.address, verdict.refusal)
+            links.table.failed(dial, now)
+            return None
+        facts = _facts(met, reached, medium_towards(links.interfaces, _local_host(reached)))
+        link = links.make_link(facts, wire)
+        rival = await links.contend(facts)
+        if rival is not None:
+            links.table.released(dial, now)
+            link.end(rival.message)
+            await link.close(flush=False)
+            return None
+        return link
+
+    async def _keep_bulk(self, link: Link) -> None:
+        """Keep a second connection for bulk beside the link, while it stands."""
+        failures = 0
+        while link.is_open and failures < BULK_FAILURES_MAX:
+            if await self._run_bulk(link):
+                failures = 0
+            else:
+                failures += 1
+            await anyio.sleep(self._limits.bulk_retry_seconds)
+
+    async def _run_bulk(self, link: Link) -> bool:
+        """Open the bulk connection and carry it to its end; False where it never stood."""
+        peer, address = link.facts.peer, link.facts.address
+        reached = await self._reacher.reach_first((address,), peer, _ignore)
+        if reached is None:
+            return False
+        try:
+            with anyio.fail_after(self._limits.handshake_seconds):
+                wire = GreetingStream(reached.stream)
+                dialler = Dialler(wire, self._identity)
+                bearing = self._links.standing.bearing()
+                met = await dialler.introduce(bearing, "bulk", peer, reached.certificate)
+                verdict = await dialler.prove(met)
+            if not isinstance(verdict, Verdict) or verdict.refusal is not None:
+                return False
+            await self._links.run_bulk(link, wire)
+        except CONNECTION_ERRORS as error:
+            _log.debug("bulk connection with %s: %s", short(peer), describe(error))
+            return False
+        finally:
+            await close_stream(reached.stream)
+        return True
+
+
+def _facts(met: Met, reached: Reached, medium: str) -> LinkFacts:
+    return LinkFacts(
+        peer=met.peer,
+        name=printable(met.bearing.name),
+        version=printable(met.bearing.version),
+        process=met.bearing.process,
+        address=reached.address,
+        is_dialled=True,
+        medium=medium,
+    )
+
+
+def _local_host(reached: Reached) -> str:
+    try:
+        return plain_host(str(reached.stream.extra(SocketAttribute.local_address)[0]))  # noqa: S610
+    except (OSError, anyio.TypedAttributeLookupError):
+        return ""
+
+
+def _ignore(missed: Missed) -> None:
+    _log.debug("bulk connection: %s", missed.failure.message)

@@ -1,0 +1,301 @@
+"""The side that listens: lets connections in, hears who they are, and answers."""
+
+import errno
+import ipaddress
+import ssl
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import anyio
+from anyio.abc import SocketAttribute, SocketListener, SocketStream, TaskGroup
+
+from node.core.backoff import AttemptLimiter, Backoff
+from node.io import clock
+from node.io.identity import Identity
+from node.io.interfaces import medium_towards, plain_host
+from node.io.mesh import tls
+from node.io.mesh.channel import CONNECTION_ERRORS, close_stream, describe
+from node.io.mesh.greeting import (
+    BadProofError,
+    GreetingStream,
+    Guest,
+    code_proof,
+    receive_guest,
+)
+from node.io.mesh.invitations import Invitations
+from node.io.mesh.link import LinkFacts
+from node.io.mesh.links import Links
+from node.log import logger
+from node.model.errors import Failure
+from node.model.ids import NodeId, short
+from node.model.machine import Address
+from node.wire.handshake import ADDRESSES_MAX, PROTOCOL, Granted, Verdict, printable
+
+OnJoin = Callable[[NodeId, str, tuple[Address, ...]], Awaitable[bool]]
+"""(node, name, addresses) -> admitted; returns once the admission is committed."""
+
+FREE_FAILURES = 5
+FAILURE_BACKOFF = Backoff(2.0, 600.0)
+ACCEPT_PAUSE_SECONDS = 0.1
+_EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+_log = logger("mesh")
+
+
+class Door:
+    """Accepts connections, a bounded number of unproved ones at a time."""
+
+    def __init__(self, links: Links, identity: Identity, invitations: Invitations) -> None:
+        self.on_join: OnJoin | None = None
+        self._links = links
+        self._limits = links.limits
+        self._identity = identity
+        self._invitations = invitations
+        self._context: ssl.SSLContext = tls.server_context(identity)
+        self._limiter = AttemptLimiter(FREE_FAILURES, FAILURE_BACKOFF)
+        self._unproved: Counter[str] = Counter()
+        self._joins = 0
+        self.turned_away = 0
+        """Connections closed at once because too many were not proved yet."""
+
+    async def serve(self, listener: SocketListener, group: TaskGroup) -> None:
+        """Accept for ever; every connection is handled in the group."""
+        while True:
+            try:
+                stream = await listener.accept()
+            except OSError as error:
+                # The peer was gone again, or this process has no descriptor left for it.
+                _log.warning("a connection could not be accepted: %s", error)
+                if error.errno in _EXHAUSTED:
+                    await anyio.sleep(ACCEPT_PAUSE_SECONDS)
+                continue
+            group.start_soon(self._handle, stream)
+
+    async def _handle(self, stream: SocketStream) -> None:
+        host = _remote_host(stream)
+        limits = self._limits
+        if (
+            self._unproved.total() >= limits.unauthenticated_max
+            or self._unproved[host] >= limits.unauthenticated_per_host_max
+            or not host
+        ):
+            self.turned_away += 1
+            await close_stream(stream)
+            return
+        self._unproved[host] += 1
+        greeted = None
+        try:
+            with anyio.move_on_after(limits.handshake_seconds):
+                greeted = await self._greet(stream, host)
+        except CONNECTION_ERRORS as error:
+            if isinstance(error, BadProofError):
+                self._limiter.failed(_limiter_key(host), clock.monotonic())
+            _log.debug("connection from %s ended in the greeting: %s", host, describe(error))
+        finally:
+            self._unproved[host] -= 1
+            if not self._unproved[host]:
+                del self._unproved[host]
+            if greeted is None:
+                await close_stream(stream)
+        if greeted is not None:
+            wire, guest = greeted
+            await self._answer(wire, guest, host)
+
+    async def _greet(self, stream: SocketStream, host: str) -> tuple[GreetingStream, Guest] | None:
+        if self._limiter.wait_seconds(_limiter_key(host), clock.monotonic()) > 0:
+            wrapped = await tls.wrap(stream, self._context, server_side=True)
+            await self._refuse(GreetingStream(wrapped), self._too_many_failures(host))
+            return None
+        # The TLS handshake reads at once: an accepted socket that nobody reads is not held back.
+        wrapped = await tls.wrap(stream, self._context, server_side=True)
+        wire = GreetingStream(wrapped)
+        return wire, await receive_guest(wire, self._identity, self._links.standing.bearing())
+
+    async def _answer(self, wire: GreetingStream, guest: Guest, host: str) -> None:
+        address = Address(host, guest.bearing.port)
+        try:
+            match guest.purpose:
+                case "join":
+                    await self._join(wire, guest, address)
+                case "bulk":
+                    await self._bulk(wire, guest)
+                case "link":
+                    await self._link(wire, guest, address)
+        except CONNECTION_ERRORS as error:
+            _log.debug("connection from %s ended: %s", host, describe(error))
+        finally:
+            with anyio.CancelScope(shield=True):
+                await close_stream(wire.stream)
+
+    async def _link(self, wire: GreetingStream, guest: Guest, address: Address) -> None:
+        links, own = self._links, self._links.standing
+        if guest.peer == own.node and guest.bearing.process == own.process:
+            return  # this node has dialled itself, and notices it there
+        refusal = own.judge(guest.peer, guest.bearing)
+        if refusal is not None or guest.refusal is not None:
+            if refusal is not None:
+                links.note_failure(guest.peer, address, refusal)
+            elif guest.refusal is not None:
+                links.note_refusal(guest.peer, address, guest.refusal)
+            await self._refuse(wire, refusal or guest.refusal)
+            return
+        facts = LinkFacts(
+            peer=guest.peer,
+            name=printable(guest.bearing.name),
+            version=printable(guest.bearing.version),
+            process=guest.bearing.process,
+            address=address,
+            is_dialled=False,
+            medium=medium_towards(links.interfaces, _local_host(wire)),
+        )
+        if guest.peer in links.greeting and own.node < guest.peer:
+            refusal = Failure(code="already_linked", message="a link is being made already")
+        else:
+            with anyio.move_on_after(self._limits.handshake_seconds):
+                refusal = await links.contend(facts)
+        if refusal is not None:
+            if refusal.code == "duplicate_id":
+                links.heard.record(guest.peer, address, refusal, clock.monotonic(), clock.wall())
+            await self._refuse(wire, refusal)
+            return
+        with anyio.fail_after(self._limits.handshake_seconds):
+            await wire.send(Verdict())
+        await links.run(links.make_link(facts, wire))
+
+    async def _bulk(self, wire: GreetingStream, guest: Guest) -> None:
+        link = self._links.get(guest.peer)
+        if link is None or link.facts.process != guest.bearing.process:
+            await self._refuse(wire, Failure(code="no_link", message="there is no link"))
+            return
+        with anyio.fail_after(self._limits.handshake_seconds):
+            await wire.send(Verdict())
+        await self._links.run_bulk(link, wire)
+
+    async def _join(self, wire: GreetingStream, guest: Guest, address: Address) -> None:
+        key = self._entitlement(guest, address.host)
+        if isinstance(key, Failure):
+            await self._refuse(wire, key)
+            return
+        self._joins += 1
+        is_admitted = False
+        try:
+            is_admitted = await self._admit(guest, address)
+        finally:
+            self._joins -= 1
+            if key and is_admitted:
+                self._invitations.spend(key)
+            elif key:
+                self._invitations.give_back(key)
+        if not is_admitted:
+            await self._refuse(
+                wire,
+                self._failure(
+                    "join_not_committed",
+                    "the cluster did not admit the node in time",
+                    "try again; the code is still good",
+                ),
+            )
+            return
+        standing = self._links.standing
+        granted = Granted(
+            cluster=standing.cluster,
+            cluster_name=printable(standing.cluster_name),
+            code_proof=code_proof(key, guest.exchange, "server") if key else b"",
+            addresses=self._member_addresses(guest.peer),
+        )
+        with anyio.fail_after(self._limits.handshake_seconds):
+            await wire.send(granted)
+            await _wait_end(wire)
+
+    def _entitlement(self, guest: Guest, host: str) -> bytes | Failure:
+        """The key of the code that lets the guest join, empty where none is needed."""
+        standing = self._links.standing
+        refusal = None
+        if guest.peer == standing.node or guest.bearing.protocol != PROTOCOL:
+            refusal = standing.judge(guest.peer, guest.bearing)
+        elif self._joins >= self._limits.joins_max or self.on_join is None:
+            refusal = self._failure("join_busy", "too many nodes join at this moment", "try again")
+        elif not guest.code_proof and standing.trust != "lan":
+            refusal = self._failure(
+                "invite_needed",
+                f"the cluster of {standing.name} admits nodes by invitation only",
+                "on a member: `exoctl cluster invite`; here: `exoctl cluster join CODE`",
+            )
+        if refusal is not None:
+            return refusal
+        return self._redeem(guest, host) if guest.code_proof else b""
+
+    def _redeem(self, guest: Guest, host: str) -> bytes | Failure:
+        key = self._invitations.redeem(guest, clock.wall())
+        if key is None:
+            self._limiter.failed(_limiter_key(host), clock.monotonic())
+            return self._failure(
+                "wrong_code",
+                "the invite code is wrong, used or expired",
+                "make a new one on a member: `exoctl cluster invite`",
+            )
+        self._limiter.succeeded(_limiter_key(host))
+        return key
+
+    async def _admit(self, guest: Guest, address: Address) -> bool:
+        if self.on_join is None:
+            return False
+        _log.info("%s (%s) joins", printable(guest.bearing.name), short(guest.peer))
+        with anyio.move_on_after(self._limits.join_seconds):
+            return await self.on_join(guest.peer, printable(guest.bearing.name), (address,))
+        return False
+
+    def _member_addresses(self, joiner: NodeId) -> tuple[tuple[str, Address], ...]:
+        table = self._links.table
+        return tuple(
+            (str(member), address)
+            for member in table.peers()
+            if member != joiner and (address := table.proved_address(member)) is not None
+        )[:ADDRESSES_MAX]
+
+    def _too_many_failures(self, host: str) -> Failure:
+        wait = self._limiter.wait_seconds(_limiter_key(host), clock.monotonic())
+        return self._failure(
+            "too_many_failures",
+            f"{FREE_FAILURES} or more proofs or codes from {host} were wrong",
+            f"try again in {wait:.0f} s",
+        )
+
+    def _failure(self, code: str, message: str, remedy: str = "") -> Failure:
+        return Failure(code=code, message=message, remedy=remedy, node=self._links.standing.name)
+
+    async def _refuse(self, wire: GreetingStream, refusal: Failure | None) -> None:
+        """Say why not, and let the other side close, so that it reads it."""
+        with anyio.move_on_after(self._limits.farewell_seconds):
+            await wire.send(Verdict(refusal=refusal))
+            await _wait_end(wire)
+
+
+async def _wait_end(wire: GreetingStream) -> None:
+    try:
+        await wire.stream.receive(1)
+    except CONNECTION_ERRORS:
+        return
+
+
+def _remote_host(stream: SocketStream) -> str:
+    """Where a connection comes from; empty where it is gone already."""
+    try:
+        return plain_host(str(stream.extra(SocketAttribute.remote_address)[0]))  # noqa: S610
+    except (OSError, anyio.TypedAttributeLookupError):
+        return ""
+
+
+def _local_host(wire: GreetingStream) -> str:
+    try:
+        return plain_host(str(wire.stream.extra(SocketAttribute.local_address)[0]))  # noqa: S610
+    except (OSError, anyio.TypedAttributeLookupError):
+        return ""
+
+
+def _limiter_key(host: str) -> str:
+    """One key for all the addresses that one machine can easily have."""
+    address = ipaddress.ip_address(host.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address) and not address.is_link_local:
+        return str(ipaddress.ip_network((address, 64), strict=False))
+    return host

@@ -158,12 +158,8 @@ def _founded(state: State, event: ClusterFounded, entry: Entry) -> State:
         admitted_by=event.founder,
         admitted_index=entry.index,
     )
-    return replace(
-        state,
-        cluster=event.cluster,
-        cluster_name=event.name,
-        nodes=_with(state.nodes, event.founder, founder),
-    )
+    state = replace(state, cluster=event.cluster, cluster_name=event.name)
+    return _with_member(state, founder)
 
 
 def _admitted(state: State, event: NodeAdmitted, entry: Entry) -> State:
@@ -178,10 +174,7 @@ def _admitted(state: State, event: NodeAdmitted, entry: Entry) -> State:
         )
     else:
         record = replace(record, name=event.name, addresses=event.addresses or record.addresses)
-    state = _with_node(state, record)
-    if event.node in state.revoked:
-        state = replace(state, revoked=_without(state.revoked, event.node))
-    return state
+    return _with_member(state, record)
 
 
 def _revoked(state: State, event: NodeRevoked) -> State:
@@ -289,6 +282,13 @@ def _decided(state: State, event: CommandDecided, entry: Entry) -> State:
     answer = Accepted(id=event.command, index=entry.index, subject=event.subject)
     answers = _newest(_with(state.answers, event.command, answer), ANSWERS_MAX)
     return replace(state, answers=answers)
+
+
+def _with_member(state: State, record: NodeRecord) -> State:
+    state = _with_node(state, record)
+    if record.node in state.revoked:
+        state = replace(state, revoked=_without(state.revoked, record.node))
+    return state
 
 
 def _with_node(state: State, record: NodeRecord) -> State:

@@ -27,6 +27,9 @@ NO_LINK = "no_link"
 CONTEXT_TOKENS_STEP = 256
 """Contexts that are proposed are whole multiples of it."""
 TIGHT_FRACTION = 0.05
+"""A node with less of its limit left than this is worth a warning."""
+SHORTAGES_MAX = 4
+"""Nodes whose shortage a refusal spells out; the others are counted."""
 METAL_FRACTION = 0.75
 """Share of unified memory that macOS lets the GPU use unless it was told otherwise."""
 
@@ -83,6 +86,11 @@ def build(problem: Problem, ring: Sequence[NodeId]) -> Candidate:
     return candidate
 
 
+def candidate_ring(candidate: Candidate) -> tuple[NodeId, ...]:
+    """Its nodes in rank order."""
+    return tuple(share.node for share in candidate.shares)
+
+
 def shortage(candidate: Candidate) -> int:
     """Bytes that are lacking, over all nodes."""
     return sum(max(0, -share.bytes_slack) for share in candidate.shares)
@@ -119,7 +127,7 @@ def _boundaries(problem: Problem, ring: Sequence[NodeId], costs: Costs) -> tuple
         return (0, *accumulate(problem.wish.layers))
     boundaries = spread(costs, rooms_for(problem, ring))
     if boundaries is None:
-        boundaries = spread_over(costs, [problem.rooms[node].bytes_limit for node in ring])
+        boundaries = spread_over(costs, rooms_for(problem, ring))
     assert boundaries is not None, "more stages than cuts"
     return boundaries
 
@@ -149,7 +157,6 @@ def _shares(
 
 
 def _refusal(problem: Problem, candidate: Candidate, costs: Costs) -> Failure | None:
-    ring = [share.node for share in candidate.shares]
     model = problem.card.model
     missing = [share.name for share in candidate.shares if not share.held]
     if missing:
@@ -160,7 +167,7 @@ def _refusal(problem: Problem, candidate: Candidate, costs: Costs) -> Failure | 
             " that hold it",
             node=missing[0],
         )
-    pair = broken_pair(ring, problem.distance)
+    pair = broken_pair(candidate_ring(candidate), problem.distance)
     if pair is not None:
         one, other = (problem.rooms[node].name for node in pair)
         return Failure(
@@ -174,25 +181,36 @@ def _refusal(problem: Problem, candidate: Candidate, costs: Costs) -> Failure | 
     return Failure(
         code=NO_FIT,
         message=f"{model} ({costs.weight_format.value}, {costs.context_tokens} tokens of context)"
-        f" does not fit: {'; '.join(_shortages(problem, candidate))}",
+        f" does not fit: {_shortages(problem, candidate)}",
         remedy="; ".join(_remedies(problem, candidate, costs)),
         node=next(share.name for share in candidate.shares if share.bytes_slack < 0),
     )
 
 
-def _shortages(problem: Problem, candidate: Candidate) -> Iterator[str]:
-    for share in candidate.shares:
-        if share.bytes_slack >= 0:
-            continue
+def _shortages(problem: Problem, candidate: Candidate) -> str:
+    """What is needed and what there is: over all, and for the nodes that lack the most."""
+    parts: list[str] = []
+    if len(candidate.shares) > 1:
+        needed = sum(share.bytes_added for share in candidate.shares)
+        offered = sum(max(0, free) for free in rooms_for(problem, candidate_ring(candidate)))
+        parts.append(
+            f"it needs {size(needed)}, {len(candidate.shares)} nodes have {size(offered)} left"
+        )
+    short = [share for share in candidate.shares if share.bytes_slack < 0]
+    short.sort(key=lambda share: share.bytes_slack)
+    for share in short[:SHORTAGES_MAX]:
         room = problem.rooms[share.node]
         kept = room.bytes_total - room.bytes_limit
         promised = f", {size(room.bytes_promised)} promised" if room.bytes_promised else ""
         free = max(0, share.bytes_limit - share.bytes_used)
-        yield (
+        parts.append(
             f"{share.name} needs {size(share.bytes_added)} and has {size(free)} of"
             f" {size(room.bytes_total)} left ({size(kept)} kept free{promised}),"
             f" short by {size(-share.bytes_slack)}"
         )
+    if len(short) > SHORTAGES_MAX:
+        parts.append(f"{len(short) - SHORTAGES_MAX} more nodes are short")
+    return "; ".join(parts)
 
 
 def _remedies(problem: Problem, candidate: Candidate, costs: Costs) -> Iterator[str]:
@@ -255,7 +273,7 @@ def _memory_warnings(problem: Problem, candidate: Candidate) -> Iterator[str]:
                 f"{share.name}: macOS lets the GPU use {size(int(metal_bytes))} unless"
                 " iogpu.wired_limit_mb is raised"
             )
-    nodes = [share.node for share in candidate.shares]
+    nodes = candidate_ring(candidate)
     shared = [
         share.name
         for share in candidate.shares

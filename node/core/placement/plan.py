@@ -12,6 +12,7 @@ from node.core.placement.candidate import (
     NO_LINK,
     Problem,
     build,
+    candidate_ring,
     formats,
     rooms_for,
     shortage,
@@ -197,7 +198,7 @@ def _rank(candidate: Candidate) -> tuple[object, ...]:
         -float(f"{candidate.predicted_tokens_per_second:.2g}"),
         len(candidate.shares),
         -min(share.bytes_slack for share in candidate.shares),
-        tuple(share.node for share in candidate.shares),
+        candidate_ring(candidate),
     )
 
 

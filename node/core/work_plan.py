@@ -156,7 +156,10 @@ def _wind_down(
 
 
 def _over(record: RunnerRecord, phase: RunnerPhase, failure: Failure | None) -> RunnerRecord:
-    return msgspec.structs.replace(record, phase=phase, failure=failure, address=None, process_id=0)
+    """What is found out now of a runner that is gone; whoever reports it says when."""
+    return msgspec.structs.replace(
+        record, phase=phase, failure=failure, address=None, process_id=0, changed_at=0.0
+    )
 
 
 def _connect(state: State, instance: Instance, shard: Shard, known: LocalRunner) -> Iterator[Chore]:

@@ -35,6 +35,26 @@ class MemoryGroup(msgspec.Struct, frozen=True):
         return max(0, self.limit_bytes - self.used_bytes)
 
 
+class _ProcessorMeter:
+    """Turns the system's counters of busy seconds into a share of the time since the last look."""
+
+    def __init__(self) -> None:
+        self._last = (0.0, 0.0)
+
+    def fraction(self) -> float:
+        times = psutil.cpu_times()
+        everything = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+        busy = everything - times.idle - getattr(times, "iowait", 0.0)
+        (busy_before, before), self._last = self._last, (busy, everything)
+        if before == 0.0 or everything <= before:
+            return 0.0
+        return min(1.0, max(0.0, (busy - busy_before) / (everything - before)))
+
+
+# The counters are the machine's: one look back per process, whichever thread asks.
+_processor = _ProcessorMeter()
+
+
 def probe_machine() -> Machine:
     """Fixed facts; takes milliseconds, on a Mac one call of `sysctl`."""
     system = sys.platform if sys.platform in ("darwin", "linux") else platform.system().lower()
@@ -58,7 +78,7 @@ def probe_machine() -> Machine:
 def probe_figures(state_directory: Path, model_directory: Path) -> MachineFigures:
     """How the machine is doing now; never waits.
 
-    `processor_fraction` is since the last call on the same thread, 0 at the first. Disk figures are
+    `processor_fraction` is since the last call, 0 at the first. Disk figures are
     of the volume that models lie on, or of the state's where that can't be asked.
     """
     memory = psutil.virtual_memory()
@@ -73,7 +93,7 @@ def probe_figures(state_directory: Path, model_directory: Path) -> MachineFigure
         memory_bytes_available=available,
         disk_bytes_free=disk_free,
         disk_bytes_total=disk_total,
-        processor_fraction=psutil.cpu_percent(interval=None) / 100.0,
+        processor_fraction=_processor.fraction(),
         load_average=os.getloadavg()[0],
         node_rss_bytes=psutil.Process().memory_info().rss,
         temperature_celsius=_temperature(),

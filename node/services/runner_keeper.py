@@ -1,0 +1,379 @@
+"""Keeps one runner: starts its child, talks to it, watches it, and sees it gone."""
+
+import collections
+from collections.abc import Callable, Mapping
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from node.core.runner_exit import LINES_SHOWN, explain_exit, with_lines
+from node.core.runner_watch import RunnerLimits, RunnerWatch
+from node.core.work_plan import LocalRunner
+from node.io import clock
+from node.io.child_process import ChildProcess, ChildSpec, child_environment, start_child
+from node.io.runner_files import RunnerFile, RunnerFiles
+from node.model.errors import Failure
+from node.model.ids import ModelId, NodeId
+from node.model.instance import RunnerPhase, RunnerRecord
+from node.model.register import RunnerProgress
+from node.runner.protocol import (
+    Beat,
+    Connect,
+    Introduced,
+    Item,
+    Listening,
+    PhaseChanged,
+    Prepare,
+    RunnerMessage,
+    Shutdown,
+)
+from node.services.runner_generations import REQUESTS_MAX, RunnerGenerations
+from node.services.runner_link import (
+    RunnerFaultError,
+    RunnerLink,
+    dial,
+    encode_frame,
+)
+from node.services.wakeup import Wakeup
+
+OUTBOX_MAX = 2 * REQUESTS_MAX + 8
+"""Frames that wait for the runner: start and cancel of each generation, and what else there is."""
+DIAL_SECONDS = 0.05
+SEND_SECONDS = 15.0
+"""A runner that takes no bytes for so long is stuck."""
+DRAIN_SECONDS = 1.0
+"""What a dead runner said last is still read for so long."""
+HANGUP_SECONDS = 2.0
+"""A runner that closed its socket is gone by then, or ended."""
+
+_ORDER = tuple(RunnerPhase)
+_OVER = (RunnerPhase.STOPPED, RunnerPhase.FAILED)
+
+
+class RunnerOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """What a runner is to hold."""
+
+    node: NodeId
+    prepare: Prepare
+    weight_bytes: int
+
+
+class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How children are started and how long they may take."""
+
+    command: tuple[str, ...]
+    """Before `--socket PATH --runner ID`; such as `python -m node.runner`."""
+    environment: Mapping[str, str]
+    limits: RunnerLimits = RunnerLimits()
+    look_seconds: float = 1.0
+    """How often deadlines and the log's size are looked at."""
+
+
+class RunnerKeeper:
+    """One start of one runner, from the child's first breath to its last. Used once."""
+
+    def __init__(
+        self,
+        order: RunnerOrder,
+        files: RunnerFiles,
+        settings: RunnerSettings,
+        changed: Callable[[RunnerRecord], None],
+    ) -> None:
+        prepare = order.prepare
+        self._order = order
+        self._files = files
+        self._settings = settings
+        self._changed = changed
+        self.record = RunnerRecord(
+            runner=prepare.runner,
+            instance=prepare.instance,
+            node=order.node,
+            phase=RunnerPhase.STARTING,
+            attempt=prepare.attempt,
+            changed_at=clock.wall(),
+        )
+        self.progress = RunnerProgress(runner=prepare.runner)
+        self.connected = False
+        self.stopping = False
+        self._life = anyio.CancelScope()
+        self._cause: Failure | None = None
+        self._watch = RunnerWatch(settings.limits, order.weight_bytes, clock.monotonic())
+        self._terminate_seconds = 2.0
+        self._introduced = False
+        self._hung_up = Wakeup()
+        self._outbox: collections.deque[bytes] = collections.deque()
+        self._outbox_filled = Wakeup()
+        self.generations = RunnerGenerations(self._post)
+
+    @property
+    def model(self) -> ModelId:
+        """The model whose shard it holds."""
+        return self._order.prepare.model
+
+    @property
+    def rank(self) -> int:
+        """Its stage; only rank 0 generates."""
+        return self._order.prepare.rank
+
+    @property
+    def local(self) -> LocalRunner:
+        """As the work plan sees it."""
+        return LocalRunner(record=self.record, connected=self.connected)
+
+    # -- life --------------------------------------------------------------------------------------
+
+    async def run(self) -> RunnerRecord:
+        """Start the child and stay until it is gone, whatever happens; returns the last record.
+
+        The last record is not told to `changed`: whoever calls this does so once the keeper is put
+        away.
+        """
+        self._changed(self.record)
+        runner = self.record.runner
+        spec = ChildSpec(
+            arguments=(
+                *self._settings.command,
+                "--socket",
+                str(self._files.socket(runner)),
+                "--runner",
+                runner,
+            ),
+            environment=child_environment(self._settings.environment),
+            directory=self._files.scratch(runner),
+            log=self._files.log(runner),
+        )
+        try:
+            self._files.remove(runner)
+            child = await start_child(spec)
+        except OSError as error:
+            self._conclude(_not_started(error), 0)
+            return self.record
+        try:
+            await self._live(child)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await child.end(self._terminate_seconds)
+                await anyio.to_thread.run_sync(self._files.remove, runner)
+            child.log.rotate()
+            ending = self._ending(child.exit_code, child.log.tail(LINES_SHOWN))
+            self._conclude(ending, child.exit_code)
+        return self.record
+
+    async def _live(self, child: ChildProcess) -> None:
+        with self._life:
+            self._note(process_id=child.process_id)
+            file = RunnerFile(
+                runner=self.record.runner,
+                instance=self.record.instance,
+                process_id=child.process_id,
+                start_time=child.start_time,
+                socket=str(self._files.socket(self.record.runner)),
+                attempt=self.record.attempt,
+            )
+            try:
+                await anyio.to_thread.run_sync(self._files.write, file)
+            except OSError as error:
+                self._fail(_not_started(error))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._await_exit, child)
+                tasks.start_soon(self._look_after, child)
+                await self._converse()
+
+    async def _await_exit(self, child: ChildProcess) -> None:
+        await child.wait()
+        if self._introduced:
+            await self._hung_up.wait(DRAIN_SECONDS)
+        self._life.cancel()
+
+    async def _look_after(self, child: ChildProcess) -> None:
+        look_seconds = self._settings.look_seconds
+        while True:
+            failure = self._watch.overdue(clock.monotonic(), look_seconds)
+            if failure is not None:
+                self._fail(failure)
+            child.log.rotate()
+            await anyio.sleep(look_seconds)
+
+    def _fail(self, failure: Failure) -> None:
+        """End the child; the first cause is the one that is told."""
+        if self._cause is None:
+            self._cause = failure
+        self._life.cancel()
+
+    def _ending(self, exit_code: int | None, lines: tuple[str, ...]) -> Failure | None:
+        """Why it is over; None where it was meant to be."""
+        if exit_code is None:
+            return explain_exit(None, lines)
+        if self.stopping:
+            return None
+        if self.record.phase is RunnerPhase.FAILED:
+            return self.record.failure
+        if self._cause is not None:
+            return with_lines(self._cause, lines)
+        if not self._life.cancel_called:
+            return None  # the node is being stopped from outside
+        return explain_exit(exit_code, lines)
+
+    def _conclude(self, failure: Failure | None, exit_code: int | None) -> None:
+        self.record = msgspec.structs.replace(
+            self.record,
+            phase=RunnerPhase.FAILED if failure is not None else RunnerPhase.STOPPED,
+            failure=failure,
+            address=None,
+            process_id=0 if exit_code is not None else self.record.process_id,
+            changed_at=clock.wall(),
+        )
+        self.generations.fail(failure)
+
+    def stop(self) -> None:
+        """Have it end by itself, and with force once its time is up. Returns at once."""
+        if self.stopping:
+            return
+        self.stopping = True
+        if not self._introduced:
+            self._life.cancel()
+            return
+        self._enter(RunnerPhase.STOPPING)
+        if not self._post(encode_frame(Shutdown())):
+            self._life.cancel()
+
+    def kill(self, terminate_seconds: float) -> None:
+        """Have it end by force, now. Returns at once."""
+        self.stopping = True
+        self._terminate_seconds = terminate_seconds
+        self._life.cancel()
+
+    # -- talk --------------------------------------------------------------------------------------
+
+    def connect(self, message: Connect) -> None:
+        """Tell the runner its neighbours."""
+        if not self.connected and self._introduced and self._post(encode_frame(message)):
+            self.connected = True
+
+    async def _converse(self) -> None:
+        link = await self._dial()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._send_outbox, link)
+                await self._read(link)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await link.aclose()
+
+    async def _dial(self) -> RunnerLink:
+        path = self._files.socket(self.record.runner)
+        while True:
+            try:
+                return await dial(path)
+            except OSError:
+                await anyio.sleep(DIAL_SECONDS)  # the watch ends it when it takes too long
+
+    async def _read(self, link: RunnerLink) -> None:
+        try:
+            while True:
+                for message in await link.receive():
+                    self._take(message)
+        except RunnerFaultError as error:
+            self._fail(_fault(str(error)))
+        except (anyio.EndOfStream, anyio.BrokenResourceError):
+            self._hung_up.ring()
+            await anyio.sleep(HANGUP_SECONDS)
+            self._fail(_fault("it closed its socket but went on running"))
+
+    async def _send_outbox(self, link: RunnerLink) -> None:
+        while True:
+            while self._outbox:
+                with anyio.move_on_after(SEND_SECONDS) as scope:
+                    try:
+                        await link.send(self._outbox[0])
+                    except anyio.BrokenResourceError:
+                        return  # the reader sees the end too, and what was said before it
+                if scope.cancelled_caught:
+                    self._fail(_deaf())
+                    return
+                self._outbox.popleft()
+            await self._outbox_filled.wait(self._settings.look_seconds)
+
+    def _post(self, frame: bytes) -> bool:
+        if len(self._outbox) >= OUTBOX_MAX:
+            return False
+        self._outbox.append(frame)
+        self._outbox_filled.ring()
+        return True
+
+    def _take(self, message: RunnerMessage) -> None:
+        if not self._introduced:
+            self._meet(message)
+            return
+        match message:
+            case Introduced():
+                raise RunnerFaultError("it introduced itself twice")
+            case Listening():
+                self._note(address=message.address)
+            case PhaseChanged():
+                self._follow(message)
+            case Beat():
+                runner = self.record.runner
+                self.progress = msgspec.structs.replace(message.progress, runner=runner)
+                self._watch.beat(self.progress, busy=message.busy, now=clock.monotonic())
+            case Item():
+                self.generations.pass_on(message.request, message.item)
+
+    def _meet(self, message: RunnerMessage) -> None:
+        if not isinstance(message, Introduced) or message.runner != self.record.runner:
+            raise RunnerFaultError(f"it did not introduce itself as {self.record.runner}")
+        self._introduced = True
+        self._note(address=message.address)
+        self._post(encode_frame(self._order.prepare))
+        self._follow(PhaseChanged(phase=message.phase))
+
+    def _follow(self, change: PhaseChanged) -> None:
+        """Phases only go forward; the last three are for the keeper to say, but for a failure."""
+        if change.phase is RunnerPhase.FAILED:
+            failure = change.failure or explain_exit(1, ())
+            self._enter(RunnerPhase.FAILED, failure)
+            self.generations.fail(failure)
+            return
+        if change.phase in (RunnerPhase.STOPPING, RunnerPhase.STOPPED) or self.stopping:
+            return
+        step = _ORDER.index(change.phase) - _ORDER.index(self.record.phase)
+        if self.record.phase in _OVER or step < 0:
+            was = self.record.phase.value
+            raise RunnerFaultError(f"it went from phase {was} back to {change.phase.value}")
+        if step > 0:
+            self._enter(change.phase)
+
+    def _enter(self, phase: RunnerPhase, failure: Failure | None = None) -> None:
+        self._watch.enter(phase, clock.monotonic())
+        self._note(phase=phase, failure=failure)
+
+    def _note(self, **changes: object) -> None:
+        record = msgspec.structs.replace(self.record, **changes)
+        if record != self.record:
+            self.record = msgspec.structs.replace(record, changed_at=clock.wall())
+            self._changed(self.record)
+
+
+def _not_started(error: OSError) -> Failure:
+    return Failure(
+        code="runner_not_started",
+        message=f"the runner could not be started: {error}",
+        remedy="free some disk space or memory, or check the installation, then restart it",
+    )
+
+
+def _fault(what: str) -> Failure:
+    return Failure(
+        code="runner_fault",
+        message=f"the runner broke the protocol: {what}; it was ended",
+        remedy="install the same version of exoctl anew; if it happens again, report it",
+    )
+
+
+def _deaf() -> Failure:
+    return Failure(
+        code="runner_stuck",
+        message=f"the runner takes nothing from its node for {SEND_SECONDS:.0f} s; it was ended",
+        remedy="its instance is started again; if it hangs again, see the runner's log",
+    )

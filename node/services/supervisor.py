@@ -1,0 +1,245 @@
+"""Runs the runners of this node: one child per shard, ended with the node, owned by no session."""
+
+import contextlib
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping
+from pathlib import Path
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+
+from node.core.runner_watch import RunnerLimits
+from node.core.work_plan import LocalRunner
+from node.io import clock
+from node.io.child_process import end_stranger
+from node.io.runner_files import RunnerFile, RunnerFiles
+from node.log import logger
+from node.model.errors import BusyError, Failure, NotFoundError
+from node.model.ids import RequestId, RunnerId
+from node.model.instance import RunnerPhase, RunnerRecord
+from node.model.register import RunnerFigures
+from node.model.request import Failed, Finished, GenerationItem, GenerationRequest
+from node.runner.protocol import Connect
+from node.services.runner_keeper import RunnerKeeper, RunnerOrder, RunnerSettings
+from node.services.wakeup import Wakeup
+
+STOP_SECONDS = 2.0
+"""What runners get to end by themselves when the node stops."""
+STOP_TERMINATE_SECONDS = 1.0
+"""And then to end by signal, before they are killed."""
+
+_log = logger("supervisor")
+
+
+def runner_settings(
+    environment: Mapping[str, str], limits: RunnerLimits | None = None
+) -> RunnerSettings:
+    """How this Python's own `node.runner` is started."""
+    return RunnerSettings(
+        command=(sys.executable, "-m", "node.runner"),
+        environment=environment,
+        limits=limits or RunnerLimits(),
+    )
+
+
+class Supervisor:
+    """Made once per node. `run` owns the children; everything else returns at once."""
+
+    def __init__(self, state_directory: Path, settings: RunnerSettings) -> None:
+        self._files = RunnerFiles(state_directory)
+        self._settings = settings
+        self._keepers: dict[RunnerId, RunnerKeeper] = {}
+        self._over: dict[RunnerId, RunnerRecord] = {}
+        self._listeners: list[Callable[[RunnerRecord], None]] = []
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._ended = Wakeup()
+
+    def on_change(self, listener: Callable[[RunnerRecord], None]) -> None:
+        """Call `listener` at each transition of a runner; it must not block or raise."""
+        self._listeners.append(listener)
+
+    async def run(
+        self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Own the children until cancelled; none is left then. Started once runners can be started.
+
+        What an earlier life of this node left running is ended first: its memory is needed.
+
+        Raises:
+            OSError: the state directory can't be written.
+        """
+        await anyio.to_thread.run_sync(self._files.prepare)
+        async with anyio.create_task_group() as tasks:
+            for leftover in await anyio.to_thread.run_sync(self._files.read_all):
+                tasks.start_soon(self._end_leftover, leftover)
+        await anyio.to_thread.run_sync(self._files.sweep)
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                task_status.started()
+                await anyio.sleep_forever()
+        finally:
+            self._tasks = None
+            self._files.close()
+
+    async def _end_leftover(self, leftover: RunnerFile) -> None:
+        _log.info("ending runner %s of an earlier life", leftover.runner)
+        if not await end_stranger(leftover.process_id, leftover.start_time):
+            _log.error("process %d does not end, not even killed", leftover.process_id)
+        await anyio.to_thread.run_sync(self._files.remove, leftover.runner)
+
+    async def stop_all(self) -> None:
+        """End every runner, politely first; all are gone within 5 seconds."""
+        for keeper in list(self._keepers.values()):
+            keeper.stop()
+        if not await self._wait_for_none(STOP_SECONDS):
+            for keeper in list(self._keepers.values()):
+                keeper.kill(STOP_TERMINATE_SECONDS)
+            await self._wait_for_none(STOP_SECONDS)
+
+    async def _wait_for_none(self, deadline_seconds: float) -> bool:
+        with anyio.move_on_after(deadline_seconds):
+            while self._keepers:
+                await self._ended.wait(deadline_seconds)
+        return not self._keepers
+
+    # -- runners -----------------------------------------------------------------------------------
+
+    def start(self, order: RunnerOrder) -> None:
+        """Start a runner's child; one that is running already is left alone.
+
+        Raises:
+            UsageError: the runner's id is no runner id.
+        """
+        runner = order.prepare.runner
+        self._files.socket(runner)
+        if runner in self._keepers:
+            return
+        if self._tasks is None:
+            raise RuntimeError("the supervisor is not running")
+        self._over.pop(runner, None)
+        keeper = RunnerKeeper(order, self._files, self._settings, self._tell)
+        self._keepers[runner] = keeper
+        self._tasks.start_soon(self._keep, keeper)
+
+    async def _keep(self, keeper: RunnerKeeper) -> None:
+        try:
+            await keeper.run()
+        finally:
+            record = keeper.record
+            del self._keepers[record.runner]
+            self._over[record.runner] = record
+            self._tell(record)
+            self._ended.ring()
+
+    def refuse(self, order: RunnerOrder, failure: Failure) -> None:
+        """Note a runner as failed that can't even be started."""
+        record = RunnerRecord(
+            runner=order.prepare.runner,
+            instance=order.prepare.instance,
+            node=order.node,
+            phase=RunnerPhase.FAILED,
+            attempt=order.prepare.attempt,
+            failure=failure,
+            changed_at=clock.wall(),
+        )
+        self._over[record.runner] = record
+        self._tell(record)
+
+    def connect(self, runner: RunnerId, message: Connect) -> None:
+        """Tell a runner its neighbours."""
+        keeper = self._keepers.get(runner)
+        if keeper is not None:
+            keeper.connect(message)
+
+    def stop(self, runner: RunnerId) -> None:
+        """Have a runner end, by force once its time is up."""
+        keeper = self._keepers.get(runner)
+        if keeper is not None:
+            keeper.stop()
+
+    def forget(self, runner: RunnerId) -> None:
+        """Drop what is kept of a runner that ended and won't be started again."""
+        if self._over.pop(runner, None) is not None:
+            self._files.remove_scratch(runner)
+
+    def local(self) -> dict[RunnerId, LocalRunner]:
+        """Every runner that runs here or ended here and is not forgotten."""
+        ended = {
+            runner: LocalRunner(record=record, ended=True) for runner, record in self._over.items()
+        }
+        return ended | {runner: keeper.local for runner, keeper in self._keepers.items()}
+
+    def figures(self) -> RunnerFigures:
+        """What the living runners do now."""
+        return RunnerFigures(runners=tuple(keeper.progress for keeper in self._keepers.values()))
+
+    def log_paths(self) -> dict[RunnerId, Path]:
+        """The log of every runner that `local` names."""
+        return {runner: self._files.log(runner) for runner in self.local()}
+
+    def _tell(self, record: RunnerRecord) -> None:
+        failure = record.failure
+        if failure is not None:
+            _log.error("runner %s failed: %s", record.runner, failure.message)
+        else:
+            _log.info("runner %s is %s", record.runner, record.phase.value)
+        for listener in self._listeners:
+            listener(record)
+
+    # -- generations -------------------------------------------------------------------------------
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationItem, None]:
+        """Generate on a rank-0 runner of this node; the last item is `Finished` or `Failed`.
+
+        Closing the generator cancels. A reader that falls too far behind loses its generation.
+
+        Raises:
+            NotFoundError: no such runner is here.
+            BusyError: none is ready, or too many generations run.
+            ConflictError: a generation of this id is running.
+            UsageError: the request is too long.
+        """
+        keeper = self._choose(request)
+        items = keeper.generations.open(request)
+        ended = False
+        try:
+            with contextlib.suppress(anyio.EndOfStream):
+                while not ended:
+                    item = await items.receive()
+                    ended = isinstance(item, Finished | Failed)
+                    yield item
+            if not ended:
+                ended = True
+                yield keeper.generations.outcome(request.id)
+        finally:
+            keeper.generations.close(request.id, ended=ended)
+
+    def cancel(self, request: RequestId) -> bool:
+        """End a generation; False where it does not run here."""
+        return any(keeper.generations.cancel(request) for keeper in self._keepers.values())
+
+    def _choose(self, request: GenerationRequest) -> RunnerKeeper:
+        fitting = [
+            keeper
+            for keeper in self._keepers.values()
+            if keeper.rank == 0
+            and keeper.model == request.model
+            and request.instance in (None, keeper.record.instance)
+        ]
+        if not fitting:
+            raise NotFoundError.because(
+                "runner_not_here",
+                f"no runner of {request.instance or request.model} decides on this node",
+                "place the model, or wait until its instance has been started again",
+            )
+        ready = [keeper for keeper in fitting if keeper.record.phase is RunnerPhase.READY]
+        if not ready:
+            phases = ", ".join(sorted({keeper.record.phase.value for keeper in fitting}))
+            raise BusyError.because(
+                "runner_not_ready",
+                f"the runner of {request.model} is {phases}, not ready",
+                "try again shortly",
+            )
+        return min(ready, key=lambda keeper: len(keeper.generations))

@@ -1,0 +1,595 @@
+import os
+import signal
+import stat
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import anyio
+import msgspec
+import psutil
+import pytest
+
+from node.config import environment_for_child
+from node.core.runner_watch import RunnerLimits
+from node.io.runner_files import RunnerFile, RunnerFiles
+from node.model.errors import BusyError, ConflictError, Failure, NotFoundError, UsageError
+from node.model.ids import InstanceId, ModelId, NodeId, RequestId, RunnerId
+from node.model.instance import RunnerPhase, RunnerRecord, StageAddress, WeightFormat
+from node.model.request import Delta, Failed, Finished, FinishReason, GenerationRequest
+from node.runner.protocol import Connect, Prepare
+from node.services import runner_generations
+from node.services.runner_keeper import RunnerOrder, RunnerSettings
+from node.services.supervisor import Supervisor
+from node.services.wakeup import Wakeup
+
+NODE = NodeId("here")
+RUNNER = RunnerId("r-0000beef")
+MODEL = ModelId("tiny")
+FAKE = Path(__file__).parents[1] / "fakes" / "fake_runner.py"
+WAIT_SECONDS = 20.0
+QUICK = RunnerLimits(
+    starting=10.0,
+    connecting=10.0,
+    loading=10.0,
+    warming_up=10.0,
+    stopping=0.3,
+    stall=10.0,
+)
+HASTY = msgspec.structs.replace(
+    QUICK, starting=1.5, connecting=0.3, loading=0.3, warming_up=0.3, stall=0.4
+)
+
+
+class Scene:
+    """A supervisor with fake runners, and what it told."""
+
+    def __init__(self, state_directory: Path, mode: str, limits: RunnerLimits) -> None:
+        self.settings = RunnerSettings(
+            command=(sys.executable, str(FAKE), mode),
+            environment=environment_for_child(),
+            limits=limits,
+            look_seconds=0.05,
+        )
+        self.files = RunnerFiles(state_directory)
+        self.supervisor = Supervisor(state_directory, self.settings)
+        self.told: list[RunnerRecord] = []
+        self._wakeup = Wakeup()
+        self.supervisor.on_change(self._hear)
+
+    def _hear(self, record: RunnerRecord) -> None:
+        self.told.append(record)
+        self._wakeup.ring()
+
+    async def until(self, holds: Callable[[RunnerRecord], bool]) -> RunnerRecord:
+        with anyio.fail_after(WAIT_SECONDS):
+            seen = 0
+            while True:
+                for record in self.told[seen:]:
+                    seen += 1
+                    if holds(record):
+                        return record
+                await self._wakeup.wait(WAIT_SECONDS)
+
+    async def phase(self, phase: RunnerPhase, runner: RunnerId = RUNNER) -> RunnerRecord:
+        return await self.until(lambda item: item.runner == runner and item.phase is phase)
+
+    async def ended(self, runner: RunnerId = RUNNER) -> RunnerRecord:
+        def over(record: RunnerRecord) -> bool:
+            known = self.supervisor.local().get(runner)
+            return known is not None and known.ended and known.record is record
+
+        return await self.until(over)
+
+    async def failure(self) -> Failure:
+        record = await self.ended()
+        assert record.phase is RunnerPhase.FAILED
+        assert record.failure is not None
+        return record.failure
+
+    async def ready(self, **changes: object) -> RunnerRecord:
+        order = order_of(**changes)
+        self.supervisor.start(order)
+        return await self.phase(RunnerPhase.READY, order.prepare.runner)
+
+
+@asynccontextmanager
+async def scene(
+    directory: Path, mode: str = "normal", limits: RunnerLimits = QUICK
+) -> AsyncGenerator[Scene, None]:
+    made = Scene(directory, mode, limits)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(made.supervisor.run)
+        yield made
+        await made.supervisor.stop_all()
+        tasks.cancel_scope.cancel()
+    assert not group_members(), "a process was left behind"
+
+
+def group_members() -> list[int]:
+    return [
+        process.pid
+        for process in psutil.Process().children(recursive=True)
+        if "fake_runner" in " ".join(process.cmdline())
+    ]
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    """For what only another process can tell, and does not announce."""
+    with anyio.fail_after(5.0):
+        while not holds():  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+
+
+def order_of(**changes: object) -> RunnerOrder:
+    prepare = Prepare(
+        runner=RUNNER,
+        instance=InstanceId("i-00000001"),
+        model=MODEL,
+        model_directory="/nowhere",
+        rank=0,
+        stages=1,
+        boundaries=(0, 4),
+        weight_format=WeightFormat.AS_STORED,
+        context_tokens=128,
+    )
+    return RunnerOrder(
+        node=NODE, prepare=msgspec.structs.replace(prepare, **changes), weight_bytes=1000
+    )
+
+
+def request(prompt: str, number: int = 1, **changes: object) -> GenerationRequest:
+    made = GenerationRequest(id=RequestId(f"q-{number:016x}"), model=MODEL, prompt=prompt)
+    return msgspec.structs.replace(made, **changes)
+
+
+def gone(process_id: int) -> bool:
+    try:
+        return psutil.Process(process_id).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+# -- life ------------------------------------------------------------------------------------------
+
+
+async def test_a_runner_goes_through_its_phases_and_stops_when_asked(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        ready = await here.ready()
+        assert here.supervisor.figures().runners[0].layers_total == 4
+        here.supervisor.stop(RUNNER)
+        stopped = await here.ended()
+        assert (stopped.phase, stopped.failure, stopped.process_id) == (
+            RunnerPhase.STOPPED,
+            None,
+            0,
+        )
+        assert gone(ready.process_id)
+        phases = list(dict.fromkeys(record.phase for record in here.told))
+        assert phases == [
+            RunnerPhase.STARTING,
+            RunnerPhase.LOADING,
+            RunnerPhase.WARMING_UP,
+            RunnerPhase.READY,
+            RunnerPhase.STOPPING,
+            RunnerPhase.STOPPED,
+        ]
+        assert here.supervisor.figures().runners == ()
+
+
+async def test_a_child_has_its_own_session_private_files_and_no_secrets(tmp_path: Path) -> None:
+    made = Scene(tmp_path, "normal", QUICK)
+    environment = {**environment_for_child(), "HF_TOKEN": "secret"}
+    settings = msgspec.structs.replace(made.settings, environment=environment)
+    made.supervisor = Supervisor(tmp_path, settings)
+    made.supervisor.on_change(made._hear)  # pyright: ignore[reportPrivateUsage]
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(made.supervisor.run)
+        ready = await made.ready()
+        process = psutil.Process(ready.process_id)
+        assert os.getpgid(process.pid) == os.getsid(process.pid) == process.pid
+        child = process.environ()
+        assert "HF_TOKEN" not in child
+        assert child["HF_HUB_OFFLINE"] == "1"
+        assert child["TMPDIR"] == str(made.files.scratch(RUNNER))
+        for path in (made.files.scratch(RUNNER), made.files.socket(RUNNER).parent):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o700
+        assert not made.files.socket(RUNNER).stat().st_mode & 0o077
+        opened = {file.path for file in process.open_files()}
+        assert opened == {str(made.files.log(RUNNER))}
+        (kept,) = made.files.read_all()
+        assert (kept.process_id, kept.runner) == (ready.process_id, RUNNER)
+        assert abs(kept.start_time - process.create_time()) < 1
+        await made.supervisor.stop_all()
+        assert made.files.read_all() == []
+        assert not made.files.socket(RUNNER).exists()
+        tasks.cancel_scope.cancel()
+
+
+async def test_stages_listen_then_connect(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        here.supervisor.start(order_of(stages=2, boundaries=(0, 2, 4)))
+        listening = await here.until(lambda record: record.address is not None)
+        assert listening.phase is RunnerPhase.CONNECTING
+        assert listening.address == StageAddress("127.0.0.1", 40_000, b"certificate")
+        assert not here.supervisor.local()[RUNNER].connected
+        here.supervisor.connect(RUNNER, Connect(next_stage=StageAddress("127.0.0.1", 40_001)))
+        assert here.supervisor.local()[RUNNER].connected
+        ready = await here.phase(RunnerPhase.READY)
+        assert ready.address == listening.address
+        assert "next 40001" in here.files.log(RUNNER).read_text()
+
+
+async def test_an_ended_runner_is_kept_until_forgotten_and_can_be_started_again(
+    tmp_path: Path,
+) -> None:
+    async with scene(tmp_path) as here:
+        first = await here.ready()
+        here.supervisor.stop(RUNNER)
+        await here.ended()
+        here.told.clear()
+        second = await here.ready(attempt=2)
+        assert (first.attempt, second.attempt) == (1, 2)
+        here.supervisor.forget(RUNNER)
+        assert RUNNER in here.supervisor.local()
+        here.supervisor.stop(RUNNER)
+        await here.ended()
+        here.supervisor.forget(RUNNER)
+        assert here.supervisor.local() == {}
+        assert not here.files.scratch(RUNNER).exists()
+
+
+async def test_starting_a_running_runner_again_changes_nothing(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        ready = await here.ready()
+        here.supervisor.start(order_of(attempt=2))
+        assert here.supervisor.local()[RUNNER].record == ready
+
+
+async def test_an_id_that_is_none_is_refused_before_it_becomes_a_path(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        for text in ("", "r-../../etc", "r-0000BEEF", "r-0000beef\n", "r-0000beef/x"):
+            with pytest.raises(UsageError):
+                here.supervisor.start(order_of(runner=RunnerId(text)))
+        assert here.supervisor.local() == {}
+
+
+# -- failures --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "stages", "code"),
+    [
+        ("hang:starting", 1, "runner_starting_timeout"),
+        ("hang:connecting", 2, "runner_connecting_timeout"),
+        ("hang:loading", 1, "runner_loading_timeout"),
+        ("hang:warming_up", 1, "runner_warming_up_timeout"),
+        ("stuck", 1, "runner_stuck"),
+        ("silent", 1, "runner_stuck"),
+    ],
+)
+async def test_a_runner_that_hangs_is_ended(
+    tmp_path: Path, mode: str, stages: int, code: str
+) -> None:
+    async with scene(tmp_path, mode, HASTY) as here:
+        here.supervisor.start(order_of(stages=stages))
+        failure = await here.failure()
+        assert failure.code == code
+        assert failure.remedy
+
+
+@pytest.mark.parametrize("moment", ["starting", "connecting", "loading", "warming_up", "ready"])
+async def test_a_runner_that_dies_tells_why_by_its_last_words(tmp_path: Path, moment: str) -> None:
+    async with scene(tmp_path, f"die:{moment}:3") as here:
+        here.supervisor.start(order_of(stages=2 if moment == "connecting" else 1))
+        failure = await here.failure()
+        assert failure.code == "runner_ended"
+        assert "exit code 3" in failure.message
+        assert "last words of the runner" in failure.message
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [("-9", "runner_killed"), ("-6", "runner_crashed"), ("-11", "runner_crashed")],
+)
+async def test_a_runner_ended_by_a_signal(tmp_path: Path, code: str, expected: str) -> None:
+    async with scene(tmp_path, f"die:ready:{code}") as here:
+        here.supervisor.start(order_of())
+        assert (await here.failure()).code == expected
+
+
+async def test_a_runner_killed_by_the_system_is_noticed_at_once(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        ready = await here.ready()
+        os.kill(ready.process_id, signal.SIGKILL)
+        with anyio.fail_after(2.0):
+            assert (await here.failure()).code == "runner_killed"
+
+
+async def test_a_known_cause_is_named(tmp_path: Path) -> None:
+    async with scene(tmp_path, "exit") as here:
+        here.supervisor.start(order_of())
+        failure = await here.failure()
+        assert failure.code == "mlx_missing"
+        assert "libmlx.so" in failure.message
+
+
+async def test_a_failure_that_the_runner_tells_is_kept(tmp_path: Path) -> None:
+    async with scene(tmp_path, "fail:loading") as here:
+        here.supervisor.start(order_of())
+        assert await here.failure() == Failure(
+            code="model_broken", message="the fake model is broken"
+        )
+
+
+@pytest.mark.parametrize(
+    "mode",
+    ["garbage:loading", "oversize:loading", "back:loading", "hangup:loading", "twice", "stranger"],
+)
+async def test_a_runner_that_breaks_the_protocol_is_ended(
+    tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("node.services.runner_keeper.HANGUP_SECONDS", 0.1)
+    async with scene(tmp_path, mode) as here:
+        here.supervisor.start(order_of())
+        assert (await here.failure()).code == "runner_fault"
+
+
+async def test_a_program_that_is_missing_fails_that_runner_alone(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        await here.ready(runner=RunnerId("r-00000002"))
+        broken = RunnerSettings(command=(str(tmp_path / "absent"),), environment={})
+        here.supervisor._settings = broken  # pyright: ignore[reportPrivateUsage]
+        here.supervisor.start(order_of())
+        failure = await here.failure()
+        assert failure.code == "runner_not_started"
+        assert "absent" in failure.message
+        assert not here.supervisor.local()[RunnerId("r-00000002")].ended
+
+
+async def test_a_child_in_the_group_of_a_dead_runner_is_ended_too(tmp_path: Path) -> None:
+    async with scene(tmp_path, "child") as here:
+        ready = await here.ready()
+        (grandchild,) = psutil.Process(ready.process_id).children()
+        os.kill(ready.process_id, signal.SIGKILL)
+        await here.failure()
+        await eventually(lambda: gone(grandchild.pid))
+
+
+# -- stopping --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["hang:starting", "stubborn"])
+async def test_a_runner_that_ignores_everything_is_killed(tmp_path: Path, mode: str) -> None:
+    async with scene(tmp_path, mode) as here:
+        here.supervisor.start(order_of())
+        wanted = RunnerPhase.READY if mode == "stubborn" else RunnerPhase.STARTING
+        await here.phase(wanted)
+        here.supervisor.stop(RUNNER)
+        with anyio.fail_after(5.0):
+            assert (await here.ended()).phase is RunnerPhase.STOPPED
+
+
+async def test_a_node_stops_within_five_seconds_whatever_its_runners_do(tmp_path: Path) -> None:
+    async with scene(tmp_path, "stubborn", RunnerLimits()) as here:
+        runners = [RunnerId(f"r-{number:08x}") for number in range(3)]
+        for runner in runners:
+            await here.ready(runner=runner)
+        with anyio.fail_after(5.0):
+            await here.supervisor.stop_all()
+        assert all(known.ended for known in here.supervisor.local().values())
+
+
+async def test_a_node_that_is_cancelled_leaves_no_runner(tmp_path: Path) -> None:
+    made = Scene(tmp_path, "normal", QUICK)
+    process_ids: list[int] = []
+    with anyio.fail_after(10.0):
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(made.supervisor.run)
+            process_ids.append((await made.ready()).process_id)
+            tasks.cancel_scope.cancel()
+    assert [gone(process_id) for process_id in process_ids] == [True]
+    assert made.told[-1].phase is RunnerPhase.STOPPED
+    assert made.files.read_all() == []
+
+
+async def test_leftovers_of_an_earlier_life_are_ended_at_start(tmp_path: Path) -> None:
+    files = RunnerFiles(tmp_path)
+    files.prepare()
+    command = (sys.executable, "-c", "import time; time.sleep(3600)")
+    async with await anyio.open_process(command, start_new_session=True) as leftover:
+        # A stranger that got the number of a runner that is long dead stays as it is.
+        async with await anyio.open_process(command, start_new_session=True) as stranger:
+            for number, (process, shift) in enumerate(((leftover, 0.0), (stranger, 90.0))):
+                started = psutil.Process(process.pid).create_time()
+                files.write(
+                    RunnerFile(
+                        runner=RunnerId(f"r-{number:08x}"),
+                        instance=InstanceId("i-00000001"),
+                        process_id=process.pid,
+                        start_time=started - shift,
+                        socket=str(files.socket(RUNNER)),
+                    )
+                )
+            (tmp_path / "r" / "garbage.json").write_text("no json")
+            files.scratch(RUNNER).mkdir()
+            files.socket(RUNNER).write_text("")
+            async with scene(tmp_path):
+                assert leftover.returncode == -signal.SIGTERM or gone(leftover.pid)
+                assert not gone(stranger.pid)
+                assert list((tmp_path / "r").iterdir()) == []
+            stranger.kill()
+        await leftover.wait()
+
+
+async def test_sockets_move_where_the_state_directory_is_too_deep(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 60) / ("e" * 60)
+    async with scene(deep) as here:
+        await here.ready()
+        path = here.files.socket(RUNNER)
+        assert len(os.fsencode(path)) <= 103
+        assert not path.is_relative_to(deep)
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert not path.parent.exists()
+
+
+# -- logs ------------------------------------------------------------------------------------------
+
+
+async def test_a_runner_that_says_too_much_has_a_bounded_log(tmp_path: Path) -> None:
+    async with scene(tmp_path, "chatter,say:ready:the end") as here:
+        await here.ready()
+        log = here.files.log(RUNNER)
+        here.supervisor.stop(RUNNER)
+        await here.ended()
+        old = log.with_name(log.name + ".1")
+        assert log.stat().st_size <= 4 * 1024 * 1024
+        assert old.stat().st_size <= 4 * 1024 * 1024
+        assert sorted(log.parent.iterdir()) == [log, old]
+
+
+async def test_a_flood_of_beats_holds_up_nobody(tmp_path: Path) -> None:
+    async with scene(tmp_path, "flood") as here:
+        await here.ready()
+        with anyio.fail_after(5.0):
+            items = [item async for item in here.supervisor.generate(request("20"))]
+        assert len(items) == 21
+
+
+# -- generations -----------------------------------------------------------------------------------
+
+
+async def test_items_come_in_order_and_end(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        await here.ready()
+        items = [item async for item in here.supervisor.generate(request("5"))]
+        assert [item.index for item in items if isinstance(item, Delta)] == [0, 1, 2, 3, 4]
+        assert isinstance(items[-1], Finished)
+        assert not here.supervisor.cancel(request("5").id)
+
+
+async def test_closing_a_generation_cancels_it_in_the_runner(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        await here.ready()
+        async with aclosing(here.supervisor.generate(request("forever"))) as items:
+            await anext(items)
+        log = here.files.log(RUNNER)
+        await eventually(lambda: "finished q-0000000000000001 cancelled" in log.read_text())
+
+
+async def test_cancelling_ends_it_with_a_reason(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        await here.ready()
+        last = None
+        async for item in here.supervisor.generate(request("forever")):
+            here.supervisor.cancel(request("forever").id)
+            last = item
+        assert isinstance(last, Finished)
+        assert last.reason is FinishReason.CANCELLED
+        assert here.supervisor.cancel(RequestId("q-absent")) is False
+
+
+async def test_a_slow_reader_loses_its_own_generation_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner_generations, "REQUEST_ITEMS_MAX", 50)
+    async with scene(tmp_path) as here:
+        await here.ready()
+        slow = here.supervisor.generate(request("forever", number=1))
+        first = await anext(slow)
+        others = [item async for item in here.supervisor.generate(request("200", number=2))]
+        assert isinstance(others[-1], Finished)
+        rest = [item async for item in slow]
+        assert isinstance(first, Delta)
+        assert len(rest) == 51
+        last = rest[-1]
+        assert isinstance(last, Failed)
+        assert last.failure.code == "reader_too_slow"
+
+
+async def test_generations_end_with_the_runner_that_dies(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        await here.ready()
+        items = [item async for item in here.supervisor.generate(request("die"))]
+        assert isinstance(items[0], Delta)
+        last = items[-1]
+        assert isinstance(last, Failed)
+        assert last.kind == "UnreachableError"
+        assert last.failure.code == "runner_crashed"
+
+
+async def test_generations_end_when_the_node_stops(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        await here.ready()
+        items = here.supervisor.generate(request("forever"))
+        await anext(items)
+        await here.supervisor.stop_all()
+        last = [item async for item in items][-1]
+        assert isinstance(last, Failed)
+        assert last.failure.code == "runner_gone"
+
+
+async def test_a_runner_that_stops_reading_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("node.services.runner_keeper.SEND_SECONDS", 0.3)
+    async with scene(tmp_path, "deaf") as here:
+        await here.ready()
+        generations = here.supervisor._keepers[RUNNER].generations  # pyright: ignore[reportPrivateUsage]
+        readers = [generations.open(request("x" * 1_000_000, number)) for number in range(3)]
+        assert (await here.failure()).code == "runner_stuck"
+        for reader in readers:
+            reader.close()
+
+
+async def test_requests_that_no_runner_can_take_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner_generations, "REQUESTS_MAX", 2)
+    async with scene(tmp_path) as here:
+        with pytest.raises(NotFoundError):
+            await anext(here.supervisor.generate(request("1")))
+        here.supervisor.start(order_of())
+        with pytest.raises(BusyError):
+            await anext(here.supervisor.generate(request("1")))
+        await here.phase(RunnerPhase.READY)
+        other = request("1", instance=InstanceId("i-99999999"))
+        with pytest.raises(NotFoundError):
+            await anext(here.supervisor.generate(other))
+        with pytest.raises(UsageError):
+            await anext(here.supervisor.generate(request("x" * 17_000_000)))
+        first = here.supervisor.generate(request("forever", number=1))
+        await anext(first)
+        with pytest.raises(ConflictError):
+            await anext(here.supervisor.generate(request("1", number=1)))
+        second = here.supervisor.generate(request("forever", number=2))
+        await anext(second)
+        with pytest.raises(BusyError):
+            await anext(here.supervisor.generate(request("1", number=3)))
+        await first.aclose()
+        third = [item async for item in here.supervisor.generate(request("1", number=3))]
+        assert isinstance(third[-1], Finished)
+        await second.aclose()
+
+
+async def test_the_least_busy_of_two_runners_generates(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        await here.ready()
+        other = RunnerId("r-00000002")
+        await here.ready(runner=other, instance=InstanceId("i-00000002"))
+        first = here.supervisor.generate(request("forever", number=1))
+        await anext(first)
+        second = here.supervisor.generate(request("forever", number=2))
+        await anext(second)
+        keepers = here.supervisor._keepers  # pyright: ignore[reportPrivateUsage]
+        assert [len(keepers[runner].generations) for runner in (RUNNER, other)] == [1, 1]
+        await first.aclose()
+        await second.aclose()
+
+
+async def test_a_refused_runner_is_failed_without_a_process(tmp_path: Path) -> None:
+    async with scene(tmp_path) as here:
+        here.supervisor.refuse(order_of(), Failure(code="model_not_found", message="not here"))
+        assert (await here.failure()).code == "model_not_found"
+        assert here.told[-1].process_id == 0

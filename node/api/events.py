@@ -8,7 +8,7 @@ import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from node.api.context import ApiContext
-from node.api.exchange import Exchange
+from node.api.exchange import EVENT_STREAM, Exchange
 from node.api.names import read_count, read_flag
 from node.api.people import format_time, to_people
 from node.core.apply import read_event
@@ -35,7 +35,6 @@ from node.wire.surface import (
 INDEX_MAX = 2**62
 BATCH_ITEMS_MAX = 256
 """Items that are written at once when they come faster than they go."""
-EVENT_STREAM = "text/event-stream"
 
 
 class EventFilter(msgspec.Struct, frozen=True):
@@ -68,7 +67,7 @@ async def stream_events(context: ApiContext, exchange: Exchange) -> None:
     encoder = _encoder(exchange, EventFilter(types, query.get("node", "")))
     stream = _EventStream(context, exchange, encoder)
     async with context.handle.subscribe(since) as items:
-        await exchange.begin(encoder.content_type.encode())
+        await exchange.begin(encoder.content_type)
         if since is not None:
             await stream.write([registers_record(context.handle, since - 1)])
         await (stream.follow(items) if follow else stream.drain(items))
@@ -154,7 +153,7 @@ def to_records(item: StreamItem, index: int) -> list[StreamRecord]:
 class _Encoder:
     """Records as they are, one JSON object in each line."""
 
-    content_type = NDJSON
+    content_type = NDJSON.encode()
 
     def encode(self, record: StreamRecord) -> bytes:
         """One record."""
@@ -200,7 +199,7 @@ class _SseEncoder(_PeopleEncoder):
 def _encoder(exchange: Exchange, wanted: EventFilter) -> _Encoder:
     if read_flag(exchange.query, EXACT, default=False):
         return _Encoder()
-    if EVENT_STREAM in exchange.header(b"accept"):
+    if EVENT_STREAM.decode() in exchange.header(b"accept"):
         return _SseEncoder(wanted)
     return _PeopleEncoder(wanted)
 

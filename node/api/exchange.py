@@ -23,6 +23,7 @@ from node.model.errors import ExoctlError
 from node.model.ids import RequestId
 
 JSON = b"application/json"
+EVENT_STREAM = b"text/event-stream"
 QUERY_PARTS_MAX = 32
 
 Body = TypeVar("Body")
@@ -46,6 +47,7 @@ class Exchange:
         self.body = b""
         self.started = False
         self.ended = False
+        self._stream_type = b""
         self._headers: list[tuple[bytes, bytes]] = scope["headers"]
         self._context = context
         self._receive = receive
@@ -162,6 +164,7 @@ class Exchange:
     async def begin(self, content_type: bytes) -> None:
         """Start a streamed answer."""
         self.started = True
+        self._stream_type = content_type
         self._context.answered.labels(status="200").inc()
         head = [
             (b"content-type", content_type),
@@ -195,12 +198,17 @@ class Exchange:
             return
         with contextlib.suppress(ClientGoneError):
             if self.started:
-                await self.write(self._dialect.fault_event(error))
+                await self.write(self._frame(self._dialect.fault(error)))
                 await self.end()
                 return
             await self.answer(
                 self._dialect.fault(error), status=status_of(error), headers=headers_of(error)
             )
+
+    def _frame(self, fault: bytes) -> bytes:
+        if self._stream_type.startswith(EVENT_STREAM):
+            return b"event: error\ndata: " + fault + b"\n\n"
+        return fault + b"\n"
 
     async def _put(self, message: Message) -> None:
         with anyio.move_on_after(self._context.timing.write_seconds) as deadline:

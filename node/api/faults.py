@@ -65,11 +65,7 @@ class Dialect(Protocol):
     """How an API family says that something failed."""
 
     def fault(self, error: ExoctlError) -> bytes:
-        """Body of an error answer."""
-        ...
-
-    def fault_event(self, error: ExoctlError) -> bytes:
-        """What ends a stream that had already begun."""
+        """Body of an error answer; in a stream, its last event."""
         ...
 
 
@@ -91,10 +87,6 @@ class ClusterDialect:
                 )
             )
         )
-
-    def fault_event(self, error: ExoctlError) -> bytes:
-        """One line of NDJSON."""
-        return self.fault(error) + b"\n"
 
 
 class OpenAiFault(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,10 +132,6 @@ class OpenAiDialect:
                 )
             )
         )
-
-    def fault_event(self, error: ExoctlError) -> bytes:
-        """A server-sent event; the stream ends after it, without `[DONE]`."""
-        return b"data: " + self.fault(error) + b"\n\n"
 
 
 CLUSTER_DIALECT = ClusterDialect()

@@ -19,6 +19,7 @@ from node.model.request import (
     GenerationItem,
     GenerationRequest,
 )
+from node.services.background import background_tasks
 from node.wire.surface import error_of_kind, kind_of
 
 CHOICE_ITEMS_MAX = 64
@@ -46,25 +47,18 @@ async def open_choices(
     Each ends with exactly one `Finished` or `Failed`, and then the stream ends.
     """
     send, receive = anyio.create_memory_object_stream[ChoiceItem](CHOICE_ITEMS_MAX)
-    failure: Exception | None = None
     key = requests[0].id
     if len(requests) > 1:
         context.groups[key] = tuple(request.id for request in requests)
     try:
-        async with anyio.create_task_group() as tasks:
+        async with background_tasks() as tasks:
             for choice, request in enumerate(requests):
                 tasks.start_soon(_pump, context, choice, request, send.clone())
             send.close()
-            try:
-                with receive:
-                    yield receive
-            except Exception as error:  # noqa: BLE001 -- raised below, out of the task group's wrapping
-                failure = error
-            tasks.cancel_scope.cancel()
+            with receive:
+                yield receive
     finally:
         context.groups.pop(key, None)
-    if failure is not None:
-        raise failure
 
 
 async def _pump(

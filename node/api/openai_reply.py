@@ -6,11 +6,10 @@ import anyio
 import msgspec
 
 from node.api.context import ApiContext
-from node.api.exchange import Exchange
+from node.api.exchange import EVENT_STREAM, Exchange
 from node.api.generation import ChoiceItem, Choices, Waiter, require_success
 from node.model.request import Delta, Failed, Finished, TokenLogprob, Usage
 
-EVENT_STREAM = b"text/event-stream; charset=utf-8"
 KEEPALIVE = b": keep-alive\n\n"
 DONE = b"data: [DONE]\n\n"
 

@@ -8,10 +8,12 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
+from anyio.abc import TaskGroup
 
 from node.api.context import Timing
 from node.api.server import ApiServer, serve
 from node.config import Config
+from tests.fakes.eventually import eventually
 from tests.fakes.fake_handle import FakeHandle
 
 QUICK = Timing(
@@ -49,6 +51,28 @@ async def served(
 
 async def _serve(handle: FakeHandle, config: Config, timing: Timing, *, task_status: Any) -> None:
     await serve(handle, config, timing=timing, task_status=task_status)
+
+
+class RunningServer:
+    """An API in a task of its own, to be stopped and started beside its clients."""
+
+    def __init__(self) -> None:
+        self.scope = anyio.CancelScope()
+        self.ended = False
+
+    async def start(self, tasks: TaskGroup, handle: FakeHandle, config: Config) -> ApiServer:
+        """Begin to serve."""
+        return await tasks.start(self._run, handle, config)
+
+    async def stop(self) -> None:
+        """Stop, and wait for the end."""
+        self.scope.cancel()
+        await eventually(lambda: self.ended)
+
+    async def _run(self, handle: FakeHandle, config: Config, *, task_status: Any) -> None:
+        with self.scope:
+            await serve(handle, config, timing=QUICK, task_status=task_status)
+        self.ended = True
 
 
 @pytest.fixture

@@ -1,0 +1,230 @@
+"""`NodeHandle` over HTTP."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import TypeVar
+from urllib.parse import quote
+
+import anyio
+import msgspec
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from node.client.event_stream import Follower, load, read_records, time_to_load
+from node.client.mirror import Mirror, to_items
+from node.client.transport import Transport
+from node.handle import Invite, LocalView, LogLine, StreamItem
+from node.model.command import Accepted, Answer, Command, Refused, Wish
+from node.model.errors import ExoctlError, InternalError
+from node.model.ids import InstanceId, ModelId, NodeId, RequestId
+from node.model.machine import Address
+from node.model.register import Register
+from node.model.request import Failed, Finished, GenerationItem, GenerationRequest
+from node.model.state import Snapshot, State
+from node.model.topology import Plan
+from node.services.background import background_tasks
+from node.wire.surface import Cancellation, InviteOrder, JoinOrder, Page, PlaceOrder
+
+GRACE_SECONDS = 10.0
+"""What an answer may take longer than the deadline that the node was given."""
+JOIN_SECONDS = 70.0
+CATCH_UP_SECONDS = 5.0
+"""For the mirrored state to reach what a command brought about."""
+BACKLOG_ITEMS_MAX = 1000
+"""Items of an own event stream that wait for its reader; then the node is let wait."""
+
+Item = TypeVar("Item")
+
+_item_decoder: msgspec.json.Decoder[GenerationItem] = msgspec.json.Decoder(GenerationItem)
+
+
+@asynccontextmanager
+async def connect(
+    address: Address, token: str = "", *, follow: bool = True
+) -> AsyncGenerator["RemoteHandle"]:
+    """Attach to the node whose API listens there.
+
+    `follow` keeps state and registers up to date over the event stream, for the screen; without it
+    they are loaded once, which is all that most commands need.
+
+    Raises:
+        UnreachableError: no node answers there. RefusedError: it wants a token.
+    """
+    async with Transport(address, token) as transport:
+        mirror = Mirror()
+        if not follow:
+            await load(transport, mirror)
+            yield RemoteHandle(transport, mirror, None)
+            return
+        async with background_tasks() as tasks:
+            follower = Follower(transport, mirror)
+            with time_to_load(transport):
+                await tasks.start(follower.run)
+            yield RemoteHandle(transport, mirror, follower)
+
+
+class RemoteHandle:
+    """A node behind its API. Made by `connect`."""
+
+    def __init__(self, transport: Transport, mirror: Mirror, follower: Follower | None) -> None:
+        self._transport = transport
+        self._mirror = mirror
+        self._follower = follower
+
+    @property
+    def address(self) -> Address:
+        """Where the node's API listens."""
+        return self._transport.address
+
+    @property
+    def fault(self) -> ExoctlError | None:
+        """Why state and registers are out of date; None while they are followed."""
+        return None if self._follower is None else self._follower.fault
+
+    @property
+    def state(self) -> State:
+        """The last committed state that was heard of."""
+        return self._mirror.state
+
+    @property
+    def registers(self) -> Mapping[tuple[NodeId, str], Register]:
+        """The latest registers that were heard of."""
+        return self._mirror.registers
+
+    async def reload(self) -> None:
+        """Take state and registers anew, where they are not followed."""
+        if self._follower is None:
+            await load(self._transport, self._mirror)
+
+    async def local(self) -> LocalView:
+        """Facts of the node itself."""
+        return _only(await self._transport.call("GET", "/v1/cluster/local", LocalView))
+
+    @asynccontextmanager
+    async def subscribe(
+        self, since: int | None = None
+    ) -> AsyncGenerator[MemoryObjectReceiveStream[StreamItem]]:
+        """Stream what happens, over lost connections where the handle follows and `since` is not
+        in the past; else over a connection of its own, and the stream ends with that.
+        """
+        upcoming = since is not None and since == self.state.index + 1
+        if self._follower is not None and (since is None or upcoming):
+            first: list[StreamItem] = [] if upcoming else [Snapshot(state=self.state)]
+            with self._mirror.feed.reader(first) as items:
+                yield items
+            return
+        send, receive = anyio.create_memory_object_stream[StreamItem](BACKLOG_ITEMS_MAX)
+        async with background_tasks() as tasks:
+            tasks.start_soon(self._forward, since, send)
+            with receive:
+                yield receive
+
+    async def _forward(self, since: int | None, send: MemoryObjectSendStream[StreamItem]) -> None:
+        with send:
+            try:
+                async with aclosing(read_records(self._transport, since, follow=True)) as records:
+                    async for record in records:
+                        for item in to_items(record):
+                            await send.send(item)
+            except (ExoctlError, anyio.BrokenResourceError):
+                return  # the end of the stream is what its reader sees of either
+
+    async def submit(self, command: Command, timeout_seconds: float = 30.0) -> Accepted | Refused:
+        """Have the master decide a command; returns once its outcome shows in `state`."""
+        answers = await self._transport.call_for(
+            "POST",
+            "/v1/cluster/commands",
+            Page[Answer],
+            body=command,
+            query={"timeout": timeout_seconds},
+            seconds=timeout_seconds + GRACE_SECONDS,
+        )
+        answer = _only(answers)
+        if isinstance(answer, Accepted):
+            await self._catch_up(answer.index)
+        return answer
+
+    async def _catch_up(self, index: int) -> None:
+        if self._follower is None:
+            await load(self._transport, self._mirror)
+            return
+        with anyio.move_on_after(CATCH_UP_SECONDS), self._mirror.feed.reader([]) as items:
+            while self.state.index < index:
+                await items.receive()
+
+    async def plan(self, model: ModelId, wish: Wish) -> Plan:
+        """Every way to place the model now, with numbers."""
+        order = PlaceOrder(model=model, wish=wish)
+        return _only(await self._transport.call("POST", "/v1/cluster/plan", Plan, body=order))
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationItem, None]:
+        """Generate; closing the generator cancels."""
+        lines = self._transport.stream("POST", "/v1/cluster/generate", body=request)
+        async with aclosing(lines):
+            async for line in lines:
+                item = self._read_item(request, line)
+                yield item
+                if isinstance(item, Finished | Failed):
+                    return
+        raise InternalError.because(
+            "stream_cut", f"the node ended {request.id} without a last item"
+        )
+
+    def _read_item(self, request: GenerationRequest, line: bytes) -> GenerationItem:
+        try:
+            return _item_decoder.decode(line)
+        except msgspec.MsgspecError as error:
+            raise InternalError.because(
+                "answer_unreadable", f"an item of {request.id} can't be read: {error}"
+            ) from error
+
+    async def cancel(self, request: RequestId) -> bool:
+        """End a generation anywhere in the cluster; False where it is not running."""
+        answers = await self._transport.call(
+            "POST", f"/v1/cancel/{quote(request, safe='')}", Cancellation
+        )
+        return _only(answers).cancelled
+
+    async def invite(self, lifetime_seconds: float = 600.0) -> Invite:
+        """Make a one-time code for another machine."""
+        order = InviteOrder(lifetime_seconds=lifetime_seconds)
+        return _only(await self._transport.call("POST", "/v1/cluster/invite", Invite, body=order))
+
+    async def join(self, code: str, peer: Address | None = None) -> None:
+        """Join the cluster that the code came from."""
+        order = JoinOrder(code=code, peer="" if peer is None else str(peer))
+        await self._transport.call(
+            "POST", "/v1/cluster/join", object, body=order, seconds=JOIN_SECONDS
+        )
+
+    async def leave(self) -> None:
+        """Leave the cluster and become a cluster of one again."""
+        await self._transport.call("POST", "/v1/cluster/leave", object, seconds=JOIN_SECONDS)
+
+    async def logs(self, source: str = "", lines_max: int = 1000) -> list[LogLine]:
+        """The last lines of the node's log and its runners' output."""
+        query = {"source": source, "lines": lines_max}
+        return await self._transport.call("GET", "/v1/cluster/logs", LogLine, query=query)
+
+    async def log_sources(self) -> list[str]:
+        """Names that `logs` takes."""
+        return await self._transport.call("GET", "/v1/cluster/log_sources", str)
+
+    async def wait_instance(self, instance: InstanceId, timeout_seconds: float) -> None:
+        """Return once the instance is ready."""
+        await self._transport.call(
+            "GET",
+            f"/v1/cluster/instances/{quote(instance, safe='')}/wait",
+            object,
+            query={"timeout": timeout_seconds},
+            seconds=timeout_seconds + GRACE_SECONDS,
+        )
+
+    async def shutdown(self) -> None:
+        """Begin the clean end of the node."""
+        await self._transport.call("POST", "/v1/cluster/shutdown", object)
+
+
+def _only(items: list[Item]) -> Item:
+    if len(items) != 1:
+        raise InternalError.because("answer_unreadable", f"{len(items)} items where one was due")
+    return items[0]

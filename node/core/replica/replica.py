@@ -235,6 +235,11 @@ class Replica:
         return self._ledger.log.last_index
 
     @property
+    def last_position(self) -> Position:
+        """Session and index of the last entry."""
+        return self._ledger.log.last
+
+    @property
     def first_index(self) -> int:
         """Index of the first entry kept in the log."""
         return self._ledger.log.first_index

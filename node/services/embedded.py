@@ -1,6 +1,6 @@
 """The node's own handle: the surface that TUI, CLI and API see of a node in this process."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import anyio.to_thread
 import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from node.core.instance_status import Word, status
+from node.core.instance_status import status
 from node.handle import Invite, LocalView, LogLine, StreamItem
 from node.io import clock
 from node.io.runner_files import RunnerFiles
@@ -95,7 +95,7 @@ class EmbeddedHandle:
     @asynccontextmanager
     async def subscribe(
         self, since: int | None = None
-    ) -> AsyncIterator[MemoryObjectReceiveStream[StreamItem]]:
+    ) -> AsyncGenerator[MemoryObjectReceiveStream[StreamItem]]:
         """A snapshot or the entries from `since` on, all registers, then what happens."""
         backlog = self._store.backlog(since)
         backlog.extend(self._registers.registers.values())
@@ -226,13 +226,12 @@ class EmbeddedHandle:
                     raise NotFoundError.because("no_such_instance", f"no instance {instance!r}")
                 if found.ready:
                     return
-                if found.failure is not None and found.word is Word.FAILED:
+                if found.failure is not None and found.word == "FAILED":
                     raise ExoctlError(found.failure)
                 if clock.monotonic() > deadline:
                     raise TimeoutExpiredError.because(
                         "not_ready",
-                        f"{instance} is {found.word.value} after {timeout_seconds:g} s:"
-                        f" {found.detail}",
+                        f"{instance} is {found.word} after {timeout_seconds:g} s: {found.detail}",
                         "see `exoctl logs` and `exoctl ps`; it may still become ready",
                     )
                 await wakeup.wait(STATUS_SECONDS)

@@ -1,6 +1,6 @@
 """Who is in the cluster, seen from this node: describing itself, joining, leaving, put out."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Protocol
 
 import anyio
@@ -11,7 +11,7 @@ from node.model.command import Accepted, AdmitNode, Command, Refused, RemoveNode
 from node.model.errors import BusyError, ConflictError, ExoctlError, RefusedError
 from node.model.event import Event, NodeDescribed
 from node.model.ids import ClusterId, NodeId
-from node.model.machine import Address, Machine
+from node.model.machine import Address
 from node.model.state import State
 
 DESCRIBE_SECONDS = 1.0
@@ -47,12 +47,14 @@ class MemberRouter(Protocol):
 class MemberMesh(Protocol):
     """What membership needs of the mesh."""
 
-    def set_cluster(self, cluster: ClusterId) -> None:
+    def set_cluster(self, cluster: ClusterId, name: str = "") -> None:
         """Links are of this cluster from now on."""
         ...
 
-    def set_admitted(self, nodes: Mapping[NodeId, tuple[Address, ...]]) -> None:
-        """Who may link."""
+    def set_admitted(
+        self, nodes: Mapping[NodeId, tuple[Address, ...]], revoked: Collection[NodeId] = ()
+    ) -> None:
+        """Who may link, and who was removed."""
         ...
 
 
@@ -61,12 +63,14 @@ class Membership:
 
     def __init__(
         self,
+        node: NodeId,
         description: Callable[[], NodeDescribed],
         state: Callable[[], State],
         router: MemberRouter,
         mesh: MemberMesh,
         submit: Submit,
     ) -> None:
+        self.node = node
         self._description = description
         self._state = state
         self._router = router
@@ -76,11 +80,6 @@ class Membership:
         self._described_at = 0.0
         self._members: Mapping[NodeId, tuple[Address, ...]] = {}
         self._joining: ClusterId | None = None
-
-    @property
-    def node(self) -> NodeId:
-        """This node."""
-        return self._description().node
 
     # -- following the state -----------------------------------------------------------------------
 
@@ -97,9 +96,9 @@ class Membership:
         if me in before.nodes and me in after.revoked:
             return  # `run` begins a new cluster: not from within the fold
         members = {node: record.addresses for node, record in after.nodes.items() if node != me}
-        if members != self._members:
+        if members != self._members or after.revoked is not before.revoked:
             self._members = members
-            self._mesh.set_admitted(members)
+            self._mesh.set_admitted(members, after.revoked)
 
     async def run(self) -> None:
         """Keep the own description in the state; go on alone when put out; until cancelled."""
@@ -170,12 +169,14 @@ class Membership:
                 "leave it first: exoctl cluster leave",
             )
 
-    def joined(self, cluster: ClusterId, members: Mapping[NodeId, tuple[Address, ...]]) -> None:
+    def joined(
+        self, cluster: ClusterId, name: str, members: Mapping[NodeId, tuple[Address, ...]]
+    ) -> None:
         """Another cluster has let this node in: give up the own log, follow."""
         self._joining = cluster
         self._described = None
         self._members = dict(members)
-        self._mesh.set_cluster(cluster)
+        self._mesh.set_cluster(cluster, name)
         self._mesh.set_admitted(members)
         self._router.join_cluster(cluster, tuple(members))
 
@@ -202,21 +203,3 @@ class Membership:
         self._mesh.set_admitted({})
         self._router.found_cluster(self._description().name)
         self._mesh.set_cluster(self._router.cluster)
-
-
-def describe(
-    node: NodeId, name: str, machine: Machine, version: str, incarnation: int
-) -> Callable[[tuple[Address, ...]], NodeDescribed]:
-    """What a node says of itself, but for its addresses, which change."""
-
-    def described(addresses: tuple[Address, ...]) -> NodeDescribed:
-        return NodeDescribed(
-            node=node,
-            name=name,
-            machine=machine,
-            version=version,
-            incarnation=incarnation,
-            addresses=addresses,
-        )
-
-    return described

@@ -262,7 +262,7 @@ class Requests:
 
 def _not_ready(request: GenerationRequest, statuses: dict[InstanceId, InstanceStatus]) -> Failure:
     words = ", ".join(
-        f"{instance} is {found.word.value}" + (f" ({found.detail})" if found.detail else "")
+        f"{instance} is {found.word}" + (f" ({found.detail})" if found.detail else "")
         for instance, found in statuses.items()
     )
     return Failure(

@@ -1,0 +1,443 @@
+"""Composition root: everything a node is made of, made once, in one place.
+
+    open_node(config) ─▶ lock, identity, log ─▶ mesh ─▶ event router ─▶ state store ─▶ worker, API
+
+The result is a `NodeHandle`. Nothing here is made anew while the node lives: a session, a peer, a
+join or a full disk are values that flow through these parts.
+"""
+
+import os
+import signal
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+
+from node.api.server import serve
+from node.config import Config, environment_for_child
+from node.core.facts import Facts, facts_from
+from node.core.peer_table import SOURCE_BOOK, SOURCE_DISCOVERY, SOURCE_OPTION
+from node.core.replica.durable import Recovered
+from node.core.replica.messages import ReplicaMessage
+from node.handle import Invite, LocalView, NodeHandle
+from node.io import clock
+from node.io.address_book import AddressBook
+from node.io.identity import Identity, load_or_create_identity
+from node.io.log_file import LogFile, open_log
+from node.io.machine_probe import probe_figures, probe_machine
+from node.io.mdns import Discovery
+from node.io.mesh.event import PeerDown, PeerMessage, PeerUp, Received
+from node.io.mesh.mesh import Mesh, MeshSettings
+from node.io.model_store import ModelStore
+from node.io.node_lock import LockRecord, NodeLock
+from node.io.runner_files import RunnerFiles
+from node.log import NodeLog, logger
+from node.model.event import NodeDescribed
+from node.model.ids import NodeId, RequestId
+from node.model.machine import Address, Machine
+from node.model.register import LinkFigures, MachineFigures
+from node.model.state import State
+from node.services.background import background_tasks
+from node.services.commands import Commands
+from node.services.embedded import EmbeddedHandle, Surroundings
+from node.services.event_router import EventRouter
+from node.services.master import Master
+from node.services.membership import Membership
+from node.services.model_keeper import ModelKeeper
+from node.services.register_store import RegisterStore
+from node.services.reporter import Reporter
+from node.services.requests import Requests
+from node.services.state_store import StateStore
+from node.services.streams import StreamMessage, Streams
+from node.services.supervisor import Supervisor, runner_settings
+from node.services.worker import Worker
+from node.version import __version__
+from node.wire.message import (
+    CommandAnswered,
+    CommandSent,
+    Leaving,
+    PlanAnswered,
+    PlanAsked,
+    RegistersChanged,
+    ServiceMessage,
+)
+
+TICK_SECONDS = 1.0
+GOODBYE_SECONDS = 0.2
+"""After `Leaving` was queued: what the links get to send it."""
+OVERLOAD_SECONDS = 0.05
+
+_log = logger("node")
+
+
+@asynccontextmanager
+async def open_node(config: Config, *, log_to_stderr: bool = False) -> AsyncGenerator[NodeHandle]:
+    """Run a node for the length of an `async with`; its end is clean, runners included.
+
+    Raises:
+        ConflictError: a node runs on this state directory, a port is taken, the log can't be used.
+        RefusedError: the API is to listen beyond loopback without a token.
+    """
+    config.state_directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = NodeLock(config.state_directory)
+    lock.acquire()
+    try:
+        node_log = NodeLog(config.state_directory, config.log_level, to_stderr=log_to_stderr)
+        try:
+            identity = load_or_create_identity(config.state_directory)
+            log, recovered = await anyio.to_thread.run_sync(
+                open_log, config.state_directory / "log"
+            )
+            async with background_tasks() as tasks:
+                node = Node(config, identity, log, recovered, tasks)
+                node.handle.attach_logs(node_log, RunnerFiles(config.state_directory))
+                try:
+                    await node.start(lock)
+                    yield node.handle
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await node.stop()
+        finally:
+            node_log.close()
+    finally:
+        lock.release()
+
+
+class Node:
+    """The parts of a node and the messages between them."""
+
+    def __init__(
+        self,
+        config: Config,
+        identity: Identity,
+        log: LogFile,
+        recovered: Recovered,
+        tasks: TaskGroup,
+    ) -> None:
+        self.config = config
+        self.node = identity.node
+        self.name = config.name or socket.gethostname().partition(".")[0] or "node"
+        self._recovered = recovered
+        self._tasks = tasks
+        self._started_at = clock.wall()
+        self._machine: Machine = probe_machine()
+        self._api: Address | None = None
+        self._is_stopping = False
+        self._lost: frozenset[NodeId] = frozenset()
+        self._links_up: set[NodeId] = set()
+
+        self.store = StateStore()
+        self.registers = RegisterStore(self.node, recovered.incarnation, self.store.feed)
+        self.mesh = Mesh(
+            identity,
+            MeshSettings(
+                name=self.name,
+                cluster=recovered.cluster,
+                bind=config.bind,
+                port=config.cluster_port,
+                trust=config.trust,
+                version=__version__,
+            ),
+        )
+        self.book = AddressBook(config.state_directory)
+        self.router = EventRouter(self.node, log, recovered, self.store, self.mesh.send)
+        self.router.set_priority(1 if config.prefer_master else 0)
+        self.master = Master(self.node, self.router, self._facts, self._reply)
+        self.router.attach_desk(self.master)
+        self.commands = Commands(
+            self.node,
+            self.store,
+            lambda: self.router.master,
+            self.mesh.send,
+            lambda message: self.master.asked(self.node, message),
+        )
+        self.membership = Membership(
+            self.node, self._describe, lambda: self.store.state, self.router, self.mesh,
+            self.commands.submit,
+        )  # fmt: skip
+        environment = environment_for_child()
+        self.models = ModelStore(config.model_directories, config.state_directory, environment)
+        self.supervisor = Supervisor(config.state_directory, runner_settings(environment))
+        self.model_keeper = ModelKeeper(self.models, self._models_changed)
+        self.worker = Worker(
+            self.node,
+            self.supervisor,
+            lambda: self.store.state,
+            self.router.publish,
+            self.model_keeper.directory_of,
+            config.bind or "",
+        )
+        self.supervisor.on_change(self.worker.runner_changed)
+        self.streams = Streams(
+            tasks, self.mesh.send, self.supervisor.generate, self.supervisor.cancel
+        )
+        self.requests = Requests(
+            self.node,
+            self.registers,
+            lambda: self.store.state,
+            self.supervisor.generate,
+            self.streams.read,
+        )
+        self.discovery = Discovery(
+            describe=self.mesh.discovery_text,
+            addresses=self.mesh.addresses,
+            on_candidate=lambda node, address: self.mesh.add_candidate(
+                node, address, SOURCE_DISCOVERY
+            ),
+        )
+        self.reporter = self._make_reporter()
+        self.handle = EmbeddedHandle(
+            self.store,
+            self.registers,
+            self.commands,
+            self.requests,
+            self.membership,
+            Surroundings(
+                local=self._local,
+                invite=self._invite,
+                join=self._join,
+                heard=lambda: tuple(link.address for link in self.mesh.heard()),
+                cancel=self._cancel,
+                stop=_ask_own_process_to_stop,
+            ),
+        )
+        self.store.on_change(self._state_changed)
+
+    def _make_reporter(self) -> Reporter:
+        second = 1.0
+        return Reporter(
+            self.registers,
+            lambda: tuple(self._links_up),
+            self.mesh.send,
+            {
+                "router": (self.router.figures, second),
+                "links": (self._link_figures, 2 * second),
+                "models": (self.model_keeper.figures, second),
+                "downloads": (self.model_keeper.downloads, second),
+                "runners": (self.supervisor.figures, second / 2),
+                "requests": (self.requests.figures, second / 2),
+            },
+            self._probe,
+        )
+
+    # -- start and stop ----------------------------------------------------------------------------
+
+    async def start(self, lock: NodeLock) -> None:
+        """Start everything, in the order in which the parts need each other."""
+        tasks = self._tasks
+        self.mesh.on_join = self.membership.admit
+        await tasks.start(self._run_mesh)
+        self.router.start(self._recovered, self.name)
+        self.mesh.set_cluster(self.router.cluster, self.store.state.cluster_name)
+        self._name_candidates()
+        tasks.start_soon(self._pump)
+        tasks.start_soon(self.router.run)
+        tasks.start_soon(self.master.run)
+        tasks.start_soon(self.commands.run)
+        await tasks.start(self.supervisor.run)
+        tasks.start_soon(self.model_keeper.run)
+        tasks.start_soon(self.worker.run)
+        tasks.start_soon(self.membership.run)
+        tasks.start_soon(self.reporter.run)
+        tasks.start_soon(self._tick)
+        if self.config.discovery:
+            tasks.start_soon(self.discovery.run)
+        if self.config.api_port >= 0:
+            server = await tasks.start(serve, self.handle, self.config)
+            self._api = server.address
+        lock.publish(
+            LockRecord(
+                process_id=os.getpid(),
+                node=self.node,
+                name=self.name,
+                api=self._api,
+                cluster_address=self.mesh.address,
+                version=__version__,
+                started_at=self._started_at,
+            )
+        )
+        _log.info("%s (%s) is up: cluster port %s", self.name, self.node[:12], self.mesh.address)
+
+    async def stop(self) -> None:
+        """End cleanly: hand mastership over, end the runners, say goodbye, keep the log."""
+        self._is_stopping = True
+        await self.router.step_down()
+        for peer in tuple(self._links_up):
+            self.mesh.send(peer, Leaving(reason=f"{self.name} stops"))
+        await self.supervisor.stop_all()
+        await anyio.sleep(GOODBYE_SECONDS)
+        self._tasks.cancel_scope.cancel()
+        await self.router.close()
+
+    async def _run_mesh(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        with self.mesh.received:
+            await self.mesh.run(task_status=task_status)
+
+    def _name_candidates(self) -> None:
+        for address in self.config.peers:
+            self.mesh.add_candidate(None, address, SOURCE_OPTION)
+        for node, addresses in self.book.load().items():
+            for address in addresses:
+                self.mesh.add_candidate(node, address, SOURCE_BOOK)
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    async def _pump(self) -> None:
+        async for event in self.mesh.received:
+            match event:
+                case PeerUp(peer=peer, name=name):
+                    _log.info("link with %s is up", name)
+                    self._links_up.add(peer)
+                    self.router.peer_up(peer)
+                    self.streams.on_peer_up(peer)
+                    self.reporter.peer_up(peer)
+                case PeerDown(peer=peer, refused=refused, reason=reason):
+                    _log.info("link with %s is down: %s", self._name_of(peer), reason)
+                    self._links_up.discard(peer)
+                    self.router.peer_down(peer, refused=refused)
+                    self.streams.on_peer_down(peer)
+                case Received(peer=peer, message=message):
+                    self._receive(peer, message)
+            while self.router.overloaded:  # noqa: ASYNC110 - the disk has no bell
+                await anyio.sleep(OVERLOAD_SECONDS)
+
+    def _receive(self, peer: NodeId, message: PeerMessage) -> None:
+        if isinstance(message, ReplicaMessage):
+            self.router.receive(peer, message)
+        elif isinstance(message, StreamMessage):
+            self.streams.on_message(peer, message)
+        else:
+            self._receive_service(peer, message)
+
+    def _receive_service(self, peer: NodeId, message: ServiceMessage | PeerMessage) -> None:
+        match message:
+            case CommandSent() | PlanAsked():
+                self.master.asked(peer, message)
+            case CommandAnswered(answer=answer):
+                self.commands.answered(peer, answer)
+            case PlanAnswered():
+                self.commands.answered(peer, message)
+            case RegistersChanged(registers=registers):
+                for register in registers:
+                    self.registers.take(peer, register)
+            case Leaving(reason=reason):
+                _log.info("%s", reason)
+                self.router.peer_down(peer, refused=True)
+            case _:
+                pass  # addresses are the mesh's own business
+
+    def _reply(self, asker: NodeId, message: CommandAnswered | PlanAnswered) -> None:
+        if asker != self.node:
+            self.mesh.send(asker, message)
+        elif isinstance(message, CommandAnswered):
+            self.commands.answered(self.node, message.answer)
+        else:
+            self.commands.answered(self.node, message)
+
+    # -- changes -----------------------------------------------------------------------------------
+
+    def _state_changed(self, before: State, after: State) -> None:
+        self.membership.state_changed(before, after)
+        if after.session != before.session:
+            self.commands.master_changed()
+        if after.nodes is not before.nodes:
+            gone = {node for node, record in after.nodes.items() if record.lost}
+            gone |= before.nodes.keys() - after.nodes.keys()
+            for node in gone - self._lost:
+                self.registers.forget(node)
+            self._lost = frozenset(gone)
+        if after.cluster != before.cluster and after.cluster:
+            self.mesh.set_cluster(after.cluster, after.cluster_name)
+        self.worker.wake()
+
+    def _models_changed(self) -> None:
+        self.reporter.gather_now("models")
+        self.reporter.gather_now("downloads")
+        self.worker.wake()
+
+    async def _tick(self) -> None:
+        while True:
+            await anyio.sleep(TICK_SECONDS)
+            self.streams.tick(clock.monotonic())
+            await anyio.to_thread.run_sync(self.book.remember, self.mesh.proved_addresses())
+
+    # -- figures and facts -------------------------------------------------------------------------
+
+    def _facts(self) -> Facts:
+        return facts_from(self.registers.registers, clock.wall())
+
+    def _probe(self) -> MachineFigures:
+        return probe_figures(self.config.state_directory, self.config.model_directories[0])
+
+    def _link_figures(self) -> LinkFigures:
+        discovery = self.discovery.state if self.config.discovery else "off"
+        return LinkFigures(links=self.mesh.links(), heard=self.mesh.heard(), discovery=discovery)
+
+    def _describe(self) -> NodeDescribed:
+        return NodeDescribed(
+            node=self.node,
+            name=self.name,
+            machine=self._machine,
+            version=__version__,
+            incarnation=self._recovered.incarnation,
+            addresses=self.mesh.addresses(),
+        )
+
+    def _name_of(self, node: NodeId) -> str:
+        record = self.store.state.nodes.get(node)
+        return record.name if record is not None else node[:12]
+
+    def _local(self) -> LocalView:
+        waiting: list[str] = []
+        if self.router.master is None:
+            waiting.append("no master: an election is running")
+        trouble = self.router.disk_trouble()
+        if trouble:
+            waiting.append(f"the disk: {trouble}")
+        return LocalView(
+            node=self.node,
+            name=self.name,
+            version=__version__,
+            process_id=os.getpid(),
+            started_at=self._started_at,
+            state_directory=str(self.config.state_directory),
+            api=self._api,
+            cluster_address=self.mesh.address,
+            trust=self.config.trust,
+            waiting=tuple(waiting),
+            commands_pending=self.commands.pending_count,
+        )
+
+    # -- on behalf of the handle -------------------------------------------------------------------
+
+    def _invite(self, lifetime_seconds: float) -> Invite:
+        code, expires_at = self.mesh.create_invite(lifetime_seconds, clock.wall())
+        return Invite(code=code, expires_at=expires_at, addresses=self.mesh.addresses())
+
+    async def _join(self, code: str, address: Address) -> None:
+        granted = await self.mesh.join(code, address)
+        members: dict[NodeId, tuple[Address, ...]] = {}
+        for node, where in granted.addresses:
+            members[node] = (*members.get(node, ()), where)
+        self.membership.joined(granted.cluster, granted.cluster_name, members)
+
+    def _cancel(self, request: RequestId) -> bool:
+        target = self.requests.target(request)
+        if target == self.node:
+            return self.supervisor.cancel(request)
+        if target is not None:
+            self.streams.cancel(target, request)
+            return True
+        taker = self.requests.taker(request)
+        if taker is None or taker == self.node:
+            return False
+        self.streams.cancel(taker, request)
+        return True
+
+
+def _ask_own_process_to_stop() -> None:
+    """The process has a way to stop, whoever runs it: screen, command or service manager."""
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -37,3 +37,7 @@ class MeshLimits(msgspec.Struct, frozen=True, kw_only=True):
     join_seconds: float = 30.0
     """From dialling to `granted`, the commit included."""
     bulk_retry_seconds: float = 1.0
+    watch_seconds: float = 1.0
+    """Between two looks at the network interfaces."""
+    sleep_seconds: float = 3.0
+    """The wall clock ran on by this much more: the machine has slept, links are made anew."""

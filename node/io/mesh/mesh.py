@@ -330,14 +330,28 @@ class Mesh:
             for listener in listeners:
                 group.start_soon(self._door.serve, listener, group)
             group.start_soon(self._calls.run, group)
-            group.start_soon(self._name_media)
+            group.start_soon(self._watch_network)
             task_status.started()
 
-    async def _name_media(self) -> None:
-        """Learn once what the ports of the machine are; addresses are ranked by it."""
+    async def _watch_network(self) -> None:
+        """Notice interfaces that come and go, and that the machine has slept."""
         self._ports = await hardware_ports()
-        if self._ports:
-            self._links.interfaces = list_interfaces(self._ports)
+        watch_seconds = self._settings.limits.watch_seconds
+        ticked_at, ticked_wall = clock.monotonic(), clock.wall()
+        while True:
+            known = self._links.interfaces
+            current = list_interfaces(self._ports)
+            now, wall = clock.monotonic(), clock.wall()
+            # While a machine sleeps only the wall clock goes on.
+            if (wall - ticked_wall) - (now - ticked_at) > self._settings.limits.sleep_seconds:
+                self._links.cut_all("this machine has slept")
+                self.network_changed()
+            elif current != known:
+                if {one.name for one in current} != {one.name for one in known}:
+                    self._ports = await hardware_ports()
+                self.network_changed()
+            ticked_at, ticked_wall = now, wall
+            await anyio.sleep(watch_seconds)
 
     def _retry(self) -> None:
         self._table.retry_all(clock.monotonic())

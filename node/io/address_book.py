@@ -1,0 +1,91 @@
+"""Addresses at which members answered, kept over restarts: discovery may be off or blocked."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from node.io import clock
+from node.log import logger
+from node.model.ids import NodeId
+from node.model.machine import Address
+
+BOOK_NAME = "addresses.json"
+BOOK_BYTES_MAX = 256 * 1024
+NODES_MAX = 256
+ADDRESSES_PER_NODE_MAX = 4
+
+_log = logger("mesh")
+
+
+class _Book(msgspec.Struct, frozen=True, kw_only=True):
+    """The file. Nodes in the order in which they last answered, the latest last."""
+
+    version: int = 1
+    nodes: dict[NodeId, tuple[Address, ...]] = {}
+
+
+class AddressBook:
+    """A cache: a damaged or missing file only costs the addresses in it."""
+
+    def __init__(self, state_directory: Path) -> None:
+        self._path = state_directory / BOOK_NAME
+        self._nodes: dict[NodeId, tuple[Address, ...]] = {}
+
+    def load(self) -> Mapping[NodeId, tuple[Address, ...]]:
+        """Read the file; what was remembered, the latest address of each node first."""
+        try:
+            with self._path.open("rb") as file:
+                content = file.read(BOOK_BYTES_MAX)  # cut off, it is no JSON any more
+            self._nodes = dict(msgspec.json.decode(content, type=_Book).nodes)
+        except FileNotFoundError:
+            self._nodes = {}
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            _log.warning("%s is not used: %s", self._path, error)
+            self._nodes = {}
+        self._bound()
+        return dict(self._nodes)
+
+    def remember(self, proved: Mapping[NodeId, Address]) -> None:
+        """Note where nodes have answered, and write the file where that is news.
+
+        A full disk or a read-only directory is logged: the addresses are lost with the process.
+        """
+        changed = {
+            node: address
+            for node, address in proved.items()
+            if self._nodes.get(node, ())[:1] != (address,)
+        }
+        if not changed:
+            return
+        for node, address in changed.items():
+            others = tuple(one for one in self._nodes.pop(node, ()) if one != address)
+            self._nodes[node] = (address, *others)
+        self._bound()
+        self._write()
+
+    def forget(self, node: NodeId) -> None:
+        """The node is no member any more."""
+        if self._nodes.pop(node, None) is not None:
+            self._write()
+
+    def _bound(self) -> None:
+        while len(self._nodes) > NODES_MAX:
+            del self._nodes[next(iter(self._nodes))]
+        for node, addresses in self._nodes.items():
+            self._nodes[node] = addresses[:ADDRESSES_PER_NODE_MAX]
+
+    def _write(self) -> None:
+        temporary = self._path.with_name(f".{self._path.name}.{clock.random_hex(8)}")
+        content = msgspec.json.encode(_Book(nodes=self._nodes))
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self._path)
+        except OSError as error:
+            _log.warning("%s could not be written: %s", self._path, error)
+            temporary.unlink(missing_ok=True)

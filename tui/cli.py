@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import cast
 
 import typer
 from typer.exceptions import TyperException
@@ -17,6 +16,7 @@ from node.handle import NodeHandle
 from node.model.errors import ExoctlError, Failure, UsageError
 from node.model.machine import Address
 from tui.commands.console import Connector, Console
+from tui.commands.failures import leaves
 from tui.commands.jsonable import encode, error_object
 from tui.commands.local import COMPLETION_VARIABLE, PROGRAM
 from tui.commands.plain import clean
@@ -75,7 +75,7 @@ def connect_over_http(
     """The connector of the real command line."""
     from node.client import connect
 
-    return connect(address, token, follow)
+    return connect(address, token, follow=follow)
 
 
 def report(error: ExoctlError, *, as_json: bool) -> int:
@@ -104,28 +104,18 @@ def _report_usage(error: TyperException, *, as_json: bool) -> int:
 
 def _report_group(group: BaseExceptionGroup[BaseException], *, as_json: bool) -> int:
     """Task groups wrap what their tasks raise: say the one failure that matters."""
-    leaves = _leaves(group)
-    if any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
+    found = leaves(group)
+    if any(isinstance(leaf, KeyboardInterrupt) for leaf in found):
         return INTERRUPTED
-    if any(isinstance(leaf, BrokenPipeError) for leaf in leaves):
+    if any(isinstance(leaf, BrokenPipeError) for leaf in found):
         _silence_stdout()
         return PIPE_CLOSED
-    for leaf in leaves:
+    for leaf in found:
         if isinstance(leaf, typer.Exit):
             return leaf.exit_code
         if isinstance(leaf, ExoctlError):
             return report(leaf, as_json=as_json)
     raise group
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    found: list[BaseException] = []
-    for each in group.exceptions:
-        if isinstance(each, BaseExceptionGroup):
-            found += _leaves(cast("BaseExceptionGroup[BaseException]", each))
-        else:
-            found.append(each)
-    return found
 
 
 def _silence_stdout() -> None:

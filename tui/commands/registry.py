@@ -25,6 +25,7 @@ from tui.commands import (
     wait,
 )
 from tui.commands.console import Console, add_command, give_signature
+from tui.commands.demo import command as demo
 from tui.commands.local import COMPLETION_VARIABLE, PROGRAM
 from tui.commands.settings import ALL_OPTIONS, NODE_OPTIONS, parameters
 
@@ -80,6 +81,7 @@ def build() -> typer.Typer:
     add_command(app, "down", up.down, panel=_NODES)
 
     add_command(app, "doctor", local.doctor, panel=_HERE, options=NODE_OPTIONS)
+    add_command(app, "demo", demo.demo, panel=_HERE)
     app.add_typer(_config(), name="config", rich_help_panel=_HERE)
     add_command(app, "completion", local.completion, panel=_HERE)
     add_command(app, "version", local.version, panel=_HERE)

@@ -34,7 +34,7 @@ async def _serve(console: Console, config: Config) -> int:
     async with anyio.create_task_group() as tasks:
         await tasks.start(watch.run)
         with watch.starting:
-            async with open_node(config) as handle:
+            async with open_node(config, log_to_stderr=True) as handle:
                 _say_ready(console, await handle.local())
                 await watch.first()
         tasks.cancel_scope.cancel()

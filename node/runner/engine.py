@@ -13,7 +13,7 @@ from mlx_lm.generate import BatchGenerator, StopSequences
 from node.model.errors import BusyError, ExoctlError, Failure, InternalError
 from node.model.ids import RequestId
 from node.model.request import FinishReason, GenerationItem, GenerationRequest, Queued
-from node.runner.failures import failure_of
+from node.runner.failures import failure_of, request_refused
 from node.runner.generation import Generation, failed
 from node.runner.prefill_pace import PrefillPace
 from node.runner.prefix_cache import PrefixCache
@@ -27,6 +27,8 @@ RESERVED_TOKENS_MAX = 1024
 FAULT_SECONDS = 10.0
 """A second failing step within this ends the runner: it would only go on failing."""
 SPEED_SECONDS = 5.0
+WARM_UP_TOKENS = 17
+"""Sixteen of them at once, then one by one."""
 logger = logging.getLogger(__name__)
 
 Emit = Callable[[RequestId, GenerationItem], None]
@@ -93,25 +95,35 @@ class Engine:
         seconds = max(now - self._emitted[0][0], 1e-3)
         return sum(count for _, count in self._emitted) / seconds
 
+    def warm_up(self) -> None:
+        """Answer a meaningless prompt, so that the first real one meets no first time."""
+        (uid,) = self._generator.insert([[0] * WARM_UP_TOKENS], max_tokens=[2])
+        ended = False
+        while not ended:
+            began = time.monotonic()
+            prompts, answers = self._generator.next()
+            computed = sum(
+                response.progress[0] for response in prompts if not response.end_of_prompt
+            )
+            self._pace.observe(computed, time.monotonic() - began)
+            ended = any(
+                response.uid == uid and response.finish_reason is not None for response in answers
+            )
+
     def submit(self, request: GenerationRequest) -> None:
         """Take a request; what is wrong with it is its own `Failed` and nobody else's."""
         if self._find(request.id) is not None:
             logger.warning("%s is already here", request.id)
             return
         if len(self._waiting) >= self._settings.queue_max:
-            self._emit(
-                request.id,
-                failed(
-                    BusyError(
-                        Failure(
-                            code="queue_full",
-                            message=f"{len(self._running)} requests run and {len(self._waiting)}"
-                            f" wait, of {self._settings.queue_max} at most",
-                            remedy="try again in a while, or start another instance",
-                        )
-                    )
-                ),
+            refused = request_refused(
+                BusyError,
+                "queue_full",
+                f"{len(self._running)} requests run and {len(self._waiting)} wait, of"
+                f" {self._settings.queue_max} at most",
+                "try again in a while, or start another instance",
             )
+            self._emit(request.id, refused)
             return
         try:
             generation = Generation(

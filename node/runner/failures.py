@@ -1,6 +1,7 @@
 """Failures of a runner by name, out of whatever mlx, the disk or the network raised."""
 
 from node.model.errors import ExoctlError, Failure
+from node.model.request import Failed
 
 _MEMORY_SIGNS = (
     "unable to allocate",
@@ -47,3 +48,8 @@ def stopped_failure() -> Failure:
         message="the instance was stopped while it answered",
         remedy="start it again, or ask another instance",
     )
+
+
+def request_refused(kind: type[ExoctlError], code: str, message: str, remedy: str = "") -> Failed:
+    """The only item of a request that is not taken."""
+    return Failed(kind=kind.__name__, failure=Failure(code=code, message=message, remedy=remedy))

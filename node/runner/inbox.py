@@ -3,12 +3,14 @@
 import select
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 
 import msgspec
 
-from node.runner.protocol import NodeMessage
+from node.runner.failures import StopAskedError
+from node.runner.protocol import NodeMessage, Shutdown
 from node.runner.wake import Wake
 
 COMMANDS_MAX = 1024
@@ -29,6 +31,7 @@ class Inbox:
         self._commands: deque[InboxItem] = deque()
         self._lock = threading.Lock()
         self._wake = Wake()
+        self._stop_asked = False
 
     def put(self, command: InboxItem, *, always: bool = False) -> bool:
         """Hand a command over; False where the queue is full. `always` is for ends and cancels,
@@ -38,6 +41,7 @@ class Inbox:
             if not always and len(self._commands) >= COMMANDS_MAX:
                 return False
             self._commands.append(command)
+            self._stop_asked = self._stop_asked or isinstance(command, Shutdown)
         self._wake.wake()
         return True
 
@@ -65,3 +69,33 @@ class Inbox:
         if self._wake.reader.fileno() in ready:
             self._wake.drain()
         return any(other.fileno() in ready for other in sockets)
+
+    def raise_if_stopped(self) -> None:
+        """Raises:
+        StopAskedError: a `Shutdown` is among the commands.
+        """
+        if self._stop_asked:
+            raise StopAskedError
+
+    def wait_for_stop(self, other: socket.socket, timeout_seconds: float | None) -> bool:
+        """Block until the socket has something to read, leaving commands where they are.
+
+        Returns whether it has.
+
+        Raises:
+            StopAskedError: a `Shutdown` came.
+        """
+        poller = select.poll()
+        poller.register(self._wake.reader, select.POLLIN)
+        poller.register(other, select.POLLIN)
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        while True:
+            self.raise_if_stopped()
+            remaining = None if deadline is None else deadline - time.monotonic()
+            if remaining is not None and remaining <= 0:
+                return False
+            milliseconds = None if remaining is None else remaining * 1000
+            ready = {descriptor for descriptor, _ in poller.poll(milliseconds)}
+            if other.fileno() in ready:
+                return True
+            self._wake.drain()

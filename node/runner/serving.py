@@ -1,100 +1,249 @@
 """A shard in memory and at work, as `Prepare` describes it."""
 
 import logging
+import time
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 
-from node.model.errors import BusyError
+from node.model.errors import BusyError, InternalError, UnreachableError
 from node.model.ids import RequestId
 from node.model.instance import RunnerPhase
 from node.model.request import GenerationItem
+from node.runner.architecture import Architecture, find_layers, not_cuttable, trace
+from node.runner.cache_cost import cache_bytes_by_slot, cache_bytes_of
 from node.runner.channel import NodeChannel
 from node.runner.engine import Engine, EngineSettings
-from node.runner.failures import StopAskedError, stopped_failure
+from node.runner.failures import RunnerError, StopAskedError, request_refused, stopped_failure
 from node.runner.inbox import NodeGone
-from node.runner.protocol import Cancel, Generate, Item, Prepare, Shutdown
-from node.runner.shard_loader import check_files, materialise, open_model, open_tokenizer
+from node.runner.pipeline import PipelineModel
+from node.runner.protocol import Cancel, Connect, Generate, Item, Prepare, Shutdown
+from node.runner.shard_loader import (
+    LoadedModel,
+    bad_config,
+    check_files,
+    materialise,
+    open_model,
+    open_tokenizer,
+)
+from node.runner.stage_link import PeerGoneError, stage_lost
+from node.runner.stage_ring import CONNECT_SECONDS, StageListener, StageRing
+from node.runner.stage_worker import StageWorker
 
-DEFAULT_CACHE_BYTES = 1 << 30
+CACHE_CONTEXTS_DEFAULT = 2
+"""Full contexts that the caches may take where the node names no bound."""
+CACHE_BYTES_LEAST = 64 * 1024 * 1024
+GOODBYE_SECONDS = 1.0
+"""How long rank 0 waits for its own end when another stage has ended on purpose."""
 logger = logging.getLogger(__name__)
 
 
 class Serving:
-    """One life of a shard: load, warm up, serve."""
+    """One life of a shard: connect, load, warm up, serve."""
 
     def __init__(self, channel: NodeChannel, prepare: Prepare, stage_seconds: float) -> None:
+        """Raises:
+        RunnerError: the stages' boundaries don't make sense.
+        """
+        boundaries = prepare.boundaries
+        if (
+            not 0 <= prepare.rank < prepare.stages
+            or len(boundaries) != prepare.stages + 1
+            or boundaries[0] != 0
+            or any(low >= high for low, high in pairwise(boundaries))
+        ):
+            raise bad_config(
+                f"{prepare.stages} stages with boundaries {boundaries}, of which this is"
+                f" number {prepare.rank}"
+            )
         self._channel = channel
         self._prepare = prepare
         self._stage_seconds = stage_seconds
+        self._shard = range(boundaries[prepare.rank], boundaries[prepare.rank + 1])
+        self._ring: StageRing | None = None
 
     def run(self) -> None:
         """Serve until the node says to stop.
 
         Raises:
-            StopAskedError: the node said so. RunnerError: what ended it.
+            StopAskedError: the node said so, or rank 0 has. RunnerError: what ended it.
         """
+        try:
+            if self._prepare.stages > 1:
+                self._ring = self._connect()
+            self._hold()
+        except PeerGoneError as gone:
+            self._end_with(gone)
+        except StopAskedError:
+            if self._ring is not None:
+                self._ring.say_goodbye()
+            raise
+
+    def _connect(self) -> StageRing:
+        self._channel.announce(RunnerPhase.CONNECTING)
+        listener = StageListener(self._prepare)
+        self._channel.listening(listener.address)
+        deadline = time.monotonic() + CONNECT_SECONDS
+        while time.monotonic() < deadline:
+            self._channel.inbox.raise_if_stopped()
+            for command in self._channel.inbox.take():
+                if isinstance(command, Connect):
+                    return listener.connect(command, self._channel.inbox)
+            self._channel.inbox.wait((), max(0.0, deadline - time.monotonic()))
+        raise stage_lost("the node", f"named no neighbours within {CONNECT_SECONDS:.0f} s")
+
+    def _hold(self) -> None:
         directory = Path(self._prepare.model_directory)
-        rank = self._prepare.rank
-        shard = range(self._prepare.boundaries[rank], self._prepare.boundaries[rank + 1])
         self._channel.announce(RunnerPhase.LOADING)
-        self._channel.update(layers_total=len(shard))
+        self._channel.update(layers_total=len(self._shard))
         self._channel.beat()
-        check_files(directory, shard.start, shard.stop)
+        check_files(directory, self._shard.start, self._shard.stop)
         loaded = open_model(directory)
-        tokenizer = open_tokenizer(directory, loaded.config)
-        model = loaded.model
-        materialise(loaded, model.layers, shard, self._prepare.weight_format, self._layer_loaded)
+        tokenizer = open_tokenizer(directory, loaded.config) if self._prepare.rank == 0 else None
+        architecture = self._architecture(loaded)
+        layers = find_layers(loaded.model) if self._ring is not None else loaded.model.layers
+        placed = self._prepare.boundaries[-1]
+        if len(layers) != placed:
+            raise bad_config(f"the model has {len(layers)} layers, but was placed as {placed}")
+        materialise(loaded, layers, self._shard, self._prepare.weight_format, self._layer_loaded)
+        if tokenizer is None:
+            assert architecture is not None
+            self._work(loaded.model, architecture)
+            return
+        settings = self._settings(loaded.model, architecture)
+        pipeline = self._pipeline(loaded.model, architecture)
+        engine = Engine(pipeline or loaded.model, tokenizer, settings, self._emit)
         self._channel.announce(RunnerPhase.WARMING_UP)
-        vocabulary_size = int(model(mx.array([[0]])).shape[-1])
-        engine = Engine(
-            model,
-            tokenizer,
-            EngineSettings(
-                context_tokens=self._prepare.context_tokens,
-                vocabulary_size=vocabulary_size,
-                batch_max=self._prepare.batch_max,
-                queue_max=self._prepare.queue_max,
-                cache_bytes_max=self._prepare.cache_bytes_max or DEFAULT_CACHE_BYTES,
-                cache_bytes_per_token=1,
-            ),
-            self._emit,
-        )
+        engine.warm_up()
+        self._figure(engine)
         self._channel.announce(RunnerPhase.READY)
-        self._serve(engine)
+        try:
+            self._serve(engine, pipeline)
+        except RunnerError as error:
+            engine.fail_all(UnreachableError, error.failure)
+            raise
+        except PeerGoneError:
+            engine.fail_all(BusyError, stopped_failure())
+            raise
+
+    def _architecture(self, loaded: LoadedModel) -> Architecture | None:
+        """How the model is cut; not needed for a whole one."""
+        if self._ring is None:
+            return None
+        architecture = trace(loaded.model)
+        for cut in self._prepare.boundaries[1:-1]:
+            if cut in architecture.forbidden_cuts:
+                raise not_cuttable(f"layers before and after {cut} share a cache")
+        return architecture
+
+    def _pipeline(self, model: Any, architecture: Architecture | None) -> PipelineModel | None:
+        if architecture is None or self._ring is None:
+            return None
+        pipeline = PipelineModel(model, architecture, self._shard, self._ring, self._stage_seconds)
+        pipeline.wait_until_loaded()
+        return pipeline
+
+    def _settings(self, model: Any, architecture: Architecture | None) -> EngineSettings:
+        prepare = self._prepare
+        if architecture is not None:
+            bytes_per_token = cache_bytes_of(model, architecture, self._shard)
+        else:
+            bytes_per_token = sum(cache_bytes_by_slot(model))
+        default = CACHE_CONTEXTS_DEFAULT * prepare.context_tokens * bytes_per_token
+        return EngineSettings(
+            context_tokens=prepare.context_tokens,
+            vocabulary_size=int(model(mx.array([[0]])).shape[-1]),
+            batch_max=max(1, prepare.batch_max),
+            queue_max=max(1, prepare.queue_max),
+            cache_bytes_max=prepare.cache_bytes_max or max(default, CACHE_BYTES_LEAST),
+            cache_bytes_per_token=bytes_per_token,
+        )
 
     def _layer_loaded(self, count: int) -> None:
         self._channel.update(layers_loaded=count, memory_bytes=mx.get_active_memory())
         self._channel.beat()
-        if any(isinstance(command, Shutdown) for command in self._channel.inbox.take()):
-            raise StopAskedError
+        self._channel.inbox.raise_if_stopped()
+        if self._ring is not None:
+            self._ring.raise_if_broken()
 
     def _emit(self, request: RequestId, item: GenerationItem) -> None:
         self._channel.send(Item(request=request, item=item))
 
-    def _serve(self, engine: Engine) -> None:
+    def _serve(self, engine: Engine, pipeline: PipelineModel | None) -> None:
+        sockets = self._ring.sockets if self._ring is not None else ()
         while True:
-            for command in self._channel.inbox.take():
-                if isinstance(command, Shutdown):
-                    engine.fail_all(BusyError, stopped_failure())
-                    raise StopAskedError
-                if isinstance(command, Generate):
-                    engine.submit(command.request)
-                elif isinstance(command, Cancel):
-                    engine.cancel(command.request)
-                elif isinstance(command, NodeGone):
-                    engine.cancel_all()
+            self._obey(engine)
             self._channel.busy = engine.has_work
             if engine.has_work:
                 engine.step()
-            self._channel.update(
-                requests_running=engine.running_count,
-                requests_queued=engine.waiting_count,
-                tokens_per_second=engine.tokens_per_second(),
-                steps=engine.steps,
-                memory_bytes=mx.get_active_memory(),
-                cache_bytes=engine.cache_bytes,
-            )
-            if not engine.has_work:
-                self._channel.busy = False
-                self._channel.inbox.wait((), None)
+                self._figure(engine)
+                continue
+            if pipeline is not None:
+                pipeline.flush()
+            self._figure(engine)
+            if self._channel.inbox.wait(sockets, None) and pipeline is not None:
+                pipeline.listen_while_idle()
+
+    def _obey(self, engine: Engine) -> None:
+        for command in self._channel.inbox.take():
+            if isinstance(command, Shutdown):
+                engine.fail_all(BusyError, stopped_failure())
+                raise StopAskedError
+            if isinstance(command, Generate):
+                engine.submit(command.request)
+            elif isinstance(command, Cancel):
+                engine.cancel(command.request)
+            elif isinstance(command, NodeGone):
+                engine.cancel_all()
+
+    def _figure(self, engine: Engine) -> None:
+        self._channel.update(
+            requests_running=engine.running_count,
+            requests_queued=engine.waiting_count,
+            tokens_per_second=engine.tokens_per_second(),
+            steps=engine.steps,
+            memory_bytes=mx.get_active_memory(),
+            cache_bytes=engine.cache_bytes,
+        )
+
+    def _work(self, model: Any, architecture: Architecture) -> None:
+        assert self._ring is not None
+        worker = StageWorker(model, architecture, self._shard, self._ring, self._stage_seconds)
+        worker.wait_until_loaded()
+        self._channel.announce(RunnerPhase.READY)
+        while True:
+            self._channel.inbox.raise_if_stopped()
+            for command in self._channel.inbox.take():
+                if isinstance(command, Generate):
+                    refused = request_refused(
+                        InternalError, "not_rank_zero", "only the first stage takes requests"
+                    )
+                    self._emit(command.request.id, refused)
+            if worker.listen(self._set_busy):
+                self._channel.update(
+                    steps=worker.steps,
+                    memory_bytes=mx.get_active_memory(),
+                    cache_bytes=worker.cache_bytes,
+                )
+                continue
+            self._channel.busy = False
+            self._channel.inbox.wait(self._ring.sockets, None)
+
+    def _set_busy(self) -> None:
+        self._channel.busy = True
+
+    def _end_with(self, gone: PeerGoneError) -> None:
+        """A neighbour has ended on purpose: a worker ends with it, rank 0 must not go on."""
+        inbox = self._channel.inbox
+        if self._prepare.rank == 0:
+            deadline = time.monotonic() + GOODBYE_SECONDS
+            while (remaining := deadline - time.monotonic()) > 0:
+                inbox.raise_if_stopped()
+                inbox.wait((), remaining)
+                inbox.take()
+            raise stage_lost(str(gone), "was stopped") from gone
+        if self._ring is not None:
+            self._ring.say_goodbye()
+        raise StopAskedError from gone

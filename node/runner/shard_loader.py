@@ -5,7 +5,7 @@ import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import mlx.core as mx
 import msgspec
@@ -259,9 +259,8 @@ def _unpacked(module: Any) -> nn.Module:
         # Before unpacking, not after: 16-bit scales would round every weight.
         scales = scales.astype(mx.float32)
         biases = biases.astype(mx.float32) if biases is not None else None
-    weight = cast(
-        "mx.array",
-        mx.dequantize(module.weight, scales, biases, module.group_size, module.bits, module.mode),
+    weight = mx.dequantize(
+        module.weight, scales, biases, module.group_size, module.bits, module.mode
     )
     has_bias = "bias" in module
     dense: Any
@@ -273,5 +272,5 @@ def _unpacked(module: Any) -> nn.Module:
         dense = nn.Linear(1, 1, bias=has_bias)
     dense.weight = weight.astype(mx.float32)
     if has_bias:
-        dense.bias = module.bias.astype(mx.float32)
+        dense.bias = module["bias"].astype(mx.float32)
     return dense

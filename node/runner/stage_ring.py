@@ -1,0 +1,211 @@
+"""The circle of stages: each dials the next and is dialled by the one before."""
+
+import contextlib
+import select
+import socket
+import ssl
+import threading
+import time
+
+from node.model.instance import StageAddress
+from node.runner.certificate import Certificate, is_pinned, make_certificate, tls_context
+from node.runner.failures import RunnerError
+from node.runner.inbox import Inbox
+from node.runner.protocol import Connect, Prepare
+from node.runner.stage_frame import StageHello
+from node.runner.stage_link import PeerGoneError, StageLink, stage_lost, tune
+
+CONNECT_SECONDS = 60.0
+GREETING_SECONDS = 5.0
+"""How long a caller has to say who it is; the next caller waits meanwhile."""
+REDIAL_SECONDS = 0.2
+
+
+class StageListener:
+    """Listens for the stage before, and holds the certificate that it will see."""
+
+    def __init__(self, prepare: Prepare) -> None:
+        """Raises:
+        RunnerError: the host is not this machine's, or no port is free.
+        """
+        self._prepare = prepare
+        self.certificate: Certificate | None = (
+            make_certificate(prepare.runner) if prepare.encrypt else None
+        )
+        self.socket = _listen(prepare.stage_host)
+
+    @property
+    def address(self) -> StageAddress:
+        """What the stage before needs to know."""
+        certificate = self.certificate.der if self.certificate else b""
+        return StageAddress(
+            self._prepare.stage_host, int(self.socket.getsockname()[1]), certificate
+        )
+
+    def connect(self, connect: Connect, inbox: Inbox) -> "StageRing":
+        """Dial the next stage and let the one before in, both at once.
+
+        Raises:
+            RunnerError: one of them did not come in time, or is not who it should be.
+            StopAskedError: the node does not want it any more.
+        """
+        deadline = time.monotonic() + CONNECT_SECONDS
+        dialled: list[StageLink | RunnerError] = []
+
+        def dial() -> None:
+            try:
+                dialled.append(self._dial(connect.next_stage, deadline, inbox))
+            except RunnerError as error:
+                dialled.append(error)
+
+        dialler = threading.Thread(target=dial, name="dial", daemon=True)
+        dialler.start()
+        previous = self._accept(connect.previous_certificate, deadline, inbox)
+        dialler.join(max(0.0, deadline - time.monotonic()) + GREETING_SECONDS)
+        result = dialled[0] if dialled else self._absent(self._prepare.rank + 1)
+        if isinstance(result, RunnerError):
+            raise result
+        self.socket.close()
+        return StageRing(previous=previous, following=result)
+
+    def _name(self, rank: int) -> str:
+        return f"stage {rank % self._prepare.stages}"
+
+    def _absent(self, rank: int) -> RunnerError:
+        return stage_lost(self._name(rank), f"did not come within {CONNECT_SECONDS:.0f} s")
+
+    def _hello(self) -> StageHello:
+        prepare = self._prepare
+        return StageHello(
+            runner=prepare.runner,
+            instance=prepare.instance,
+            attempt=prepare.attempt,
+            rank=prepare.rank,
+        )
+
+    def _is_expected(self, message: object, rank: int) -> bool:
+        prepare = self._prepare
+        return (
+            isinstance(message, StageHello)
+            and message.instance == prepare.instance
+            and message.attempt == prepare.attempt
+            and message.rank == rank % prepare.stages
+        )
+
+    def _dial(self, address: StageAddress, deadline: float, inbox: Inbox) -> StageLink:
+        rank = self._prepare.rank + 1
+        while True:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise self._absent(rank)
+            try:
+                connection = socket.create_connection((address.host, address.port), remaining)
+                break
+            except OSError as error:
+                reason = error.strerror or str(error)
+                if deadline - time.monotonic() <= REDIAL_SECONDS:
+                    raise stage_lost(
+                        self._name(rank), f"at {address.host}:{address.port}: {reason}"
+                    ) from error
+                time.sleep(REDIAL_SECONDS)
+        try:
+            tune(connection)
+            connection = self._protect(connection, address.certificate, is_server=False)
+            link = StageLink(connection, self._name(rank))
+            link.send(self._hello(), seconds=GREETING_SECONDS)
+            message, _ = link.receive(max(0.1, deadline - time.monotonic()))
+        except (OSError, PeerGoneError) as error:
+            raise stage_lost(self._name(rank), f"refuses the link: {error}") from error
+        if not self._is_expected(message, rank):
+            raise stage_lost(self._name(rank), "is of another instance or attempt")
+        return StageLink(connection, self._name(rank), inbox)
+
+    def _accept(self, certificate: bytes, deadline: float, inbox: Inbox) -> StageLink:
+        rank = self._prepare.rank - 1
+        while True:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0 or not inbox.wait_for_stop(self.socket, remaining):
+                raise self._absent(rank)
+            with contextlib.suppress(OSError, RunnerError, PeerGoneError):
+                connection, _ = self.socket.accept()
+                link = self._greet(connection, certificate, rank)
+                if link is not None:
+                    return StageLink(link.socket, self._name(rank), inbox)
+
+    def _greet(self, connection: socket.socket, certificate: bytes, rank: int) -> StageLink | None:
+        """Whoever is not the expected neighbour is turned away and hurts nobody."""
+        connection.settimeout(GREETING_SECONDS)
+        with contextlib.ExitStack() as stack:
+            stack.callback(connection.close)
+            tune(connection)
+            protected = self._protect(connection, certificate, is_server=True)
+            stack.callback(protected.close)
+            link = StageLink(protected, self._name(rank))
+            message, _ = link.receive(GREETING_SECONDS)
+            if not self._is_expected(message, rank):
+                return None
+            link.send(self._hello(), seconds=GREETING_SECONDS)
+            stack.pop_all()
+            return link
+
+    def _protect(
+        self, connection: socket.socket, peer_der: bytes, *, is_server: bool
+    ) -> socket.socket:
+        if self.certificate is None:
+            return connection
+        connection.settimeout(GREETING_SECONDS)
+        context = tls_context(self.certificate, peer_der, is_server=is_server)
+        protected = context.wrap_socket(connection, server_side=is_server)
+        if not is_pinned(protected, peer_der):
+            raise ssl.SSLError("it showed another certificate")
+        return protected
+
+
+class StageRing:
+    """Both links of one stage."""
+
+    def __init__(self, previous: StageLink, following: StageLink) -> None:
+        self.previous = previous
+        self.following = following
+
+    @property
+    def sockets(self) -> tuple[socket.socket, socket.socket]:
+        """To wait for, when there is nothing else to do."""
+        return self.previous.socket, self.following.socket
+
+    def raise_if_broken(self) -> None:
+        """Notice a dead neighbour without reading anything.
+
+        Raises:
+            RunnerError: stage_lost.
+        """
+        poller = select.poll()
+        hung_up = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
+        for connection in self.sockets:
+            poller.register(connection, hung_up)
+        for descriptor, _ in poller.poll(0):
+            is_previous = descriptor == self.previous.socket.fileno()
+            raise stage_lost(
+                "the stage before" if is_previous else "the next stage", "closed the connection"
+            )
+
+    def say_goodbye(self) -> None:
+        """End both links on purpose."""
+        self.following.say_goodbye()
+        self.previous.say_goodbye()
+
+
+def _listen(host: str) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = found[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.bind(address)
+        listener.listen(4)
+    except OSError as error:
+        raise RunnerError.because(
+            "port_taken",
+            f"can't listen for the stage before on {host}: {error.strerror or error}",
+            "check the address that the node is bound to",
+        ) from error
+    return listener

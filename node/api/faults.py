@@ -53,6 +53,8 @@ def headers_of(error: ExoctlError) -> list[tuple[bytes, bytes]]:
         return [(b"retry-after", b"%d" % RETRY_SECONDS)]
     if status_of(error) == 401:
         return [(b"www-authenticate", b"Bearer")]
+    if status_of(error) in (408, 413):
+        return [(b"connection", b"close")]  # the rest of the body is not wanted
     return []
 
 

@@ -87,13 +87,7 @@ class Guard:
         except HttpError as error:
             await _refuse(scope, send, error)
             return
-        body = _BoundedBody(receive)
-        sent = _Watched(send)
-        try:
-            await self._application(scope, body, sent)
-        except _BodyTooLargeError:
-            if not sent.started:
-                await _refuse(scope, send, _too_large())
+        await self._application(scope, _BoundedBody(receive), send)
 
     def _check(self, scope: Scope) -> None:
         if scope["type"] != "http":
@@ -192,12 +186,11 @@ async def _refuse(scope: Scope, send: Send, error: ExoctlError) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-class _BodyTooLargeError(Exception):
-    """More came in than a body may have."""
-
-
 class _BoundedBody:
-    """Counts what comes in, so that a body without a length can't fill the memory."""
+    """Counts what comes in, so that a body without a length can't fill the memory.
+
+    Raises an `HttpError` into whoever reads the body.
+    """
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -207,17 +200,5 @@ class _BoundedBody:
         message = await self._receive()
         self._bytes += len(message.get("body", b""))
         if self._bytes > BODY_BYTES_MAX:
-            raise _BodyTooLargeError
+            raise _too_large()
         return message
-
-
-class _Watched:
-    """Knows whether an answer has begun."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self.started = False
-
-    async def __call__(self, message: Message) -> None:
-        self.started = True
-        await self._send(message)

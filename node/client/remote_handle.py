@@ -39,7 +39,9 @@ _item_decoder: msgspec.json.Decoder[GenerationItem] = msgspec.json.Decoder(Gener
 
 @asynccontextmanager
 async def connect(
-    address: Address, token: str = "", *, follow: bool = True
+    address: Address,
+    token: str = "",
+    follow: bool = True,  # noqa: FBT001, FBT002 -- callers hand it through in this order
 ) -> AsyncGenerator["RemoteHandle"]:
     """Attach to the node whose API listens there.
 

@@ -2,12 +2,11 @@
 
 import logging
 import os
-import sys
 
 from node.model.instance import RunnerPhase
 from node.runner.channel import NodeChannel
+from node.runner.environment import preload, prepare_environment
 from node.runner.failures import RunnerError, StopAskedError, failure_of
-from node.runner.fast_blas import preload
 from node.runner.protocol import Prepare, Shutdown
 
 logger = logging.getLogger(__name__)
@@ -53,13 +52,3 @@ class Lifecycle:
                 if isinstance(command, Prepare):
                     return command
             self._channel.inbox.wait((), None)
-
-
-def prepare_environment() -> None:
-    """Settings that mlx and transformers read when they are imported."""
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    if sys.platform == "linux":
-        # There it would call g++ at run time, for no measurable gain.
-        os.environ.setdefault("MLX_DISABLE_COMPILE", "1")

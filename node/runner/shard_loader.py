@@ -1,6 +1,7 @@
 """Brings one shard of a model into memory: only its own layers are ever read."""
 
 import json
+import math
 import re
 import struct
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from node.model.instance import WeightFormat
 from node.runner.failures import RunnerError
 from node.runner.prompt import Tokenizer
 
+PACKED = (nn.QuantizedLinear, nn.QuantizedEmbedding, QuantizedSwitchLinear)
+"""Modules that can be unpacked to float32."""
 CONFIG_BYTES_MAX = 16 * 1024 * 1024
 HEADER_BYTES_MAX = 256 * 1024 * 1024
 _ARCHITECTURE = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
@@ -142,6 +145,8 @@ def open_model(directory: Path) -> LoadedModel:
         RunnerError: the directory is not usable, or the architecture not known.
     """
     config = read_config(directory)
+    for path in directory.glob("model*.safetensors"):
+        safetensors_header(path)
     try:
         model, loaded_config = load_model(directory, lazy=True, strict=False)
     except ValueError as error:
@@ -181,6 +186,23 @@ def open_tokenizer(directory: Path, config: dict[str, Any]) -> Tokenizer:
             directory / "tokenizer.json", f"no usable tokenizer: {type(error).__name__}: {error}"
         ) from error
     return wrapper
+
+
+def weight_bytes(module: nn.Module) -> tuple[int, int]:
+    """Bytes of a module's tensors as they are, and unpacked to float32; nothing is read."""
+    stored = dense = 0
+    for part in module.modules():
+        own = [value for value in part.values() if isinstance(value, mx.array)]
+        stored += sum(array.nbytes for array in own)
+        if isinstance(part, PACKED):
+            rows = math.prod(part.weight.shape[:-1])
+            dense += rows * part.weight.shape[-1] * 32 // part.bits * 4
+            own = [part["bias"]] if "bias" in part else []
+        dense += sum(
+            array.size * 4 if mx.issubdtype(array.dtype, mx.floating) else array.nbytes
+            for array in own
+        )
+    return stored, dense
 
 
 def materialise(
@@ -226,8 +248,7 @@ def _make_dense(model: nn.Module, layers: list[nn.Module], shard: range) -> None
     replaced: list[tuple[str, nn.Module]] = [
         (name, _unpacked(module))
         for name, module in model.named_modules()
-        if isinstance(module, nn.QuantizedLinear | nn.QuantizedEmbedding | QuantizedSwitchLinear)
-        and is_held(module)
+        if isinstance(module, PACKED) and is_held(module)
     ]
     for name, module in replaced:
         _replace(model, name, module)

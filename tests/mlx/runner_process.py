@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -249,13 +249,14 @@ def stages(
     *,
     options: tuple[str, ...] = (),
     **prepare: Any,
-) -> Iterator[list[RunnerProcess]]:
+) -> Generator[list[RunnerProcess]]:
     """Children for every stage, brought to READY; killed at the end."""
     directory.mkdir(exist_ok=True)
     children: list[RunnerProcess] = []
     try:
-        for rank in range(len(boundaries) - 1):
-            children.append(RunnerProcess(directory, rank, *options))
+        children.extend(
+            RunnerProcess(directory, rank, *options) for rank in range(len(boundaries) - 1)
+        )
         for rank, child in enumerate(children):
             child.send(preparation(model, boundaries, rank, **prepare))
         if len(children) > 1:

@@ -294,11 +294,13 @@ class Node:
                     self.router.peer_up(peer)
                     self.streams.on_peer_up(peer)
                     self.reporter.peer_up(peer)
+                    self.reporter.gather_now("links")
                 case PeerDown(peer=peer, refused=refused, reason=reason):
                     _log.info("link with %s is down: %s", self._name_of(peer), reason)
                     self._links_up.discard(peer)
                     self.router.peer_down(peer, refused=refused)
                     self.streams.on_peer_down(peer)
+                    self.reporter.gather_now("links")
                 case Received(peer=peer, message=message):
                     self._receive(peer, message)
             while self.router.overloaded:  # noqa: ASYNC110 - the disk has no bell

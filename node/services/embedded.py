@@ -35,6 +35,7 @@ from node.services.state_store import StateStore
 from node.services.wakeup import Wakeup
 
 PLAN_SECONDS = 10.0
+JOIN_SECONDS = 15.0
 STATUS_SECONDS = 0.5
 """How often progress that is in no entry (layers loaded) is looked at while waiting."""
 LOG_BYTES_MAX = 512 * 1024
@@ -153,9 +154,27 @@ class EmbeddedHandle:
             except ExoctlError as error:
                 trouble = error
             else:
-                return
+                return await self._settle()
         if trouble is not None:
             raise trouble
+        return None
+
+    async def _settle(self) -> None:
+        """Wait until this node is a member like any other, for a while."""
+        wakeup = Wakeup()
+
+        def listener(_before: State, _after: State) -> None:
+            wakeup.ring()
+
+        with anyio.move_on_after(JOIN_SECONDS), self._store.listening(listener):
+            while not self._membership.is_settled:
+                await wakeup.wait(JOIN_SECONDS)
+            return
+        raise TimeoutExpiredError.because(
+            "join_slow",
+            f"the cluster admitted this node, but its log has not come within {JOIN_SECONDS:g} s",
+            "see `exoctl status`: it goes on by itself once the members can be reached",
+        )
 
     async def leave(self) -> None:
         """Leave the cluster and become a cluster of one."""

@@ -3,8 +3,6 @@
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Protocol
 
-import anyio
-
 from node.io import clock
 from node.log import logger
 from node.model.command import Accepted, AdmitNode, Command, Refused, RemoveNode
@@ -13,6 +11,7 @@ from node.model.event import Event, NodeDescribed
 from node.model.ids import ClusterId, NodeId
 from node.model.machine import Address
 from node.model.state import State
+from node.services.wakeup import Wakeup
 
 DESCRIBE_SECONDS = 1.0
 ADMIT_SECONDS = 10.0
@@ -80,14 +79,16 @@ class Membership:
         self._described_at = 0.0
         self._members: Mapping[NodeId, tuple[Address, ...]] = {}
         self._joining: ClusterId | None = None
+        self._wakeup = Wakeup()
 
     # -- following the state -----------------------------------------------------------------------
 
     def state_changed(self, before: State, after: State) -> None:
-        """Tell the mesh who may link; notice when this node was put out."""
+        """Tell the mesh who may link; notice when this node was let in or put out."""
         if after.nodes is before.nodes and after.cluster == before.cluster:
             return
         me = self.node
+        self._wakeup.ring()
         if self._joining is not None:
             if me not in after.nodes:
                 return
@@ -112,7 +113,7 @@ class Membership:
                 )
                 self._found_anew()
             self._describe(state)
-            await anyio.sleep(DESCRIBE_SECONDS)
+            await self._wakeup.wait(DESCRIBE_SECONDS)
 
     def _describe(self, state: State) -> None:
         record = state.nodes.get(self.node)
@@ -179,6 +180,12 @@ class Membership:
         self._mesh.set_cluster(cluster, name)
         self._mesh.set_admitted(members)
         self._router.join_cluster(cluster, tuple(members))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether this node is a member that has described itself."""
+        record = self._state().nodes.get(self.node)
+        return self._joining is None and record is not None and record.machine is not None
 
     async def leave(self) -> None:
         """Leave the cluster for good and go on as a cluster of one.

@@ -64,6 +64,8 @@ class RegisterStore:
         return tuple(r for (node, _), r in self._registers.items() if node == self._node)
 
     def forget(self, node: NodeId) -> None:
-        """A lost or removed node's registers go."""
+        """A lost or removed node's registers go; this node always knows its own."""
+        if node == self._node:
+            return
         for key in [key for key in self._registers if key[0] == node]:
             del self._registers[key]

@@ -65,10 +65,10 @@ def card(layers: Sequence[int] = (GIB,) * 8, model: str = "m", **fields: object)
     return msgspec.structs.replace(made, **fields)
 
 
-def record(name: str, machine: Machine | None = MAC, **fields: object) -> NodeRecord:
-    """A node whose id is its name."""
+def record(key: str, machine: Machine | None = MAC, **fields: object) -> NodeRecord:
+    """A node whose name is its id."""
     node = NodeRecord(
-        node=NodeId(name), name=name, admitted_by=NodeId("a"), admitted_index=0, machine=machine
+        node=NodeId(key), name=key, admitted_by=NodeId("a"), admitted_index=0, machine=machine
     )
     return msgspec.structs.replace(node, **fields)
 
@@ -137,9 +137,9 @@ def fleet(
     return state, facts
 
 
-def amend(state: State, name: str, **fields: object) -> State:
+def amend(state: State, key: str, **fields: object) -> State:
     """The state with other fields in one node's record."""
-    node = msgspec.structs.replace(state.nodes[NodeId(name)], **fields)
+    node = msgspec.structs.replace(state.nodes[NodeId(key)], **fields)
     return msgspec.structs.replace(state, nodes={**state.nodes, node.node: node})
 
 

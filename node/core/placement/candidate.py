@@ -70,7 +70,7 @@ def rooms_for(problem: Problem, ring: Sequence[NodeId]) -> list[int]:
     free: list[int] = []
     for node in ring:
         room = problem.rooms[node]
-        sharing = sum(other in room.beside for other in ring)
+        sharing = len(room.beside.intersection(ring)) if len(room.beside) > 1 else 1
         free.append(room.bytes_free // sharing)
     return free
 

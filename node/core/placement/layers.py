@@ -8,9 +8,10 @@ from node.core.placement.room import RUNNER_BYTES
 from node.model.card import ModelCard
 from node.model.instance import WeightFormat
 
+EXACT_STAGES_MAX = 8
+"""Up to so many stages the lowest fill is found exactly; beyond, filling from the front does."""
 FILL_STEPS = 20
 """Halvings in the search for the lowest fill: finer than a millionth of a node's room."""
-OVERLOAD_DOUBLINGS = 64
 
 
 class Costs:
@@ -93,23 +94,26 @@ def spread(costs: Costs, room_bytes: Sequence[int]) -> tuple[int, ...] | None:
     """
     if not 0 < len(room_bytes) <= costs.stages_max:
         return None
-    if _greedy(costs, room_bytes, 1.0) is None:
-        return _exact(costs, room_bytes)
+    best = _greedy(costs, room_bytes) or _exact(costs, room_bytes)
     low, high = 0.0, 1.0
-    for _ in range(FILL_STEPS):
+    for _ in range(FILL_STEPS if best is not None else 0):
         middle = (low + high) / 2
-        if _greedy(costs, room_bytes, middle) is None:
+        filled = [room * middle for room in room_bytes]
+        found = _greedy(costs, filled)
+        if found is None and len(room_bytes) <= EXACT_STAGES_MAX:
+            found = _exact(costs, filled)
+        if found is None:
             low = middle
         else:
-            high = middle
-    return _greedy(costs, room_bytes, high)
+            best, high = found, middle
+    return best
 
 
 def can_spread(costs: Costs, room_bytes: Sequence[int]) -> bool:
     """Whether `spread` finds a way."""
     if not 0 < len(room_bytes) <= costs.stages_max:
         return False
-    return _greedy(costs, room_bytes, 1.0) is not None or _exact(costs, room_bytes) is not None
+    return (_greedy(costs, room_bytes) or _exact(costs, room_bytes)) is not None
 
 
 def spread_over(costs: Costs, weights: Sequence[int]) -> tuple[int, ...] | None:
@@ -118,23 +122,23 @@ def spread_over(costs: Costs, weights: Sequence[int]) -> tuple[int, ...] | None:
     """
     if not 0 < len(weights) <= costs.stages_max:
         return None
+    if len(weights) == 1:
+        return (0, costs.layer_count)
     scaled = [max(weight, 1) for weight in weights]
-    for _ in range(OVERLOAD_DOUBLINGS):
-        boundaries = spread(costs, scaled)
-        if boundaries is not None:
-            return boundaries
+    # Ends: a model has a finite number of bytes, and every doubling makes room for more of them.
+    while (boundaries := spread(costs, scaled)) is None:
         scaled = [weight * 2 for weight in scaled]
-    raise AssertionError("no model is 2**64 times larger than a byte")
+    return boundaries
 
 
-def _greedy(costs: Costs, room_bytes: Sequence[int], fill: float) -> tuple[int, ...] | None:
+def _greedy(costs: Costs, room_bytes: Sequence[float]) -> tuple[int, ...] | None:
     """Each stage takes what it can, but leaves a layer for each stage to come."""
     last = costs.stages_max
     position = 0
     boundaries = [0]
     for stage, room in enumerate(room_bytes):
         stages_left = len(room_bytes) - stage - 1
-        end = min(costs.furthest(position, room * fill), last - stages_left)
+        end = min(costs.furthest(position, room), last - stages_left)
         if end <= position:
             return None
         position = end
@@ -142,7 +146,7 @@ def _greedy(costs: Costs, room_bytes: Sequence[int], fill: float) -> tuple[int, 
     return tuple(boundaries) if position == last else None
 
 
-def _exact(costs: Costs, room_bytes: Sequence[int]) -> tuple[int, ...] | None:
+def _exact(costs: Costs, room_bytes: Sequence[float]) -> tuple[int, ...] | None:
     """Any split within the rooms: follows every place where a stage can end, then goes back."""
     ends = [1]
     for room in room_bytes:

@@ -18,7 +18,14 @@ from node.core.placement.candidate import (
     shortage,
 )
 from node.core.placement.layers import Costs, can_spread
-from node.core.placement.ring import WIFI, Distance, broken_pair, distances, grow
+from node.core.placement.ring import (
+    WIFI,
+    Distance,
+    broken_pair,
+    distances,
+    grow,
+    hop_seconds,
+)
 from node.core.placement.room import Room, rooms
 from node.core.placement.wish import check, context_tokens, resolve
 from node.core.placement.words import listed
@@ -31,8 +38,11 @@ from node.model.instance import WeightFormat
 from node.model.state import State
 from node.model.topology import Candidate, Plan
 
-PIPELINES_PER_ORDER = 2
+PIPELINES_PER_GROWTH = 2
 """Pipelines that fit which are kept of each way of growing; further ones only add hops."""
+PIPELINE_WORTH = 0.8
+"""A pipeline must promise a quarter more speed than a single node to be taken instead of it: every
+node that takes part is one more that can be lost."""
 STARTS_MAX = 8
 """First nodes that are tried where not all nodes are linked with each other."""
 EXACT_NODES_MAX = 6
@@ -113,12 +123,12 @@ def _pipelines(problem: Problem, usable: Sequence[Room]) -> Iterator[Ring]:
     stages_min = max(2, problem.wish.nodes_min)
     found = False
     largest: Ring = ()
-    for order, distance in _orders(problem, usable):
-        rings = [ring for ring in grow(order, distance) if stages_min <= len(ring) <= stages_max]
+    for grown in _growths(problem, usable):
+        rings = [ring for ring in grown if stages_min <= len(ring) <= stages_max]
         if rings and len(rings[-1]) > len(largest):
             largest = rings[-1]
         fitting = (ring for ring in rings if _has_room(problem, ring))
-        for ring in islice(fitting, PIPELINES_PER_ORDER):
+        for ring in islice(fitting, PIPELINES_PER_GROWTH):
             found = True
             yield ring
     if found:
@@ -132,31 +142,46 @@ def _pipelines(problem: Problem, usable: Sequence[Room]) -> Iterator[Ring]:
         yield largest
 
 
-def _orders(problem: Problem, usable: Sequence[Room]) -> Iterator[tuple[list[NodeId], Distance]]:
-    """Orders in which circles are grown, and what counts as a link for each."""
-    by_room = [room.node for room in usable]
-    yield by_room, problem.distance
+def _growths(problem: Problem, usable: Sequence[Room]) -> Iterator[list[Ring]]:
+    """Circles that grow by room, by speed, and over wired links only."""
     bits = problem.card.quantisation_bits
 
     def slowness(room: Room) -> float:
         return -speed_of(room.machine, WeightFormat.AS_STORED, bits).bytes_per_second
 
-    yield [room.node for room in sorted(usable, key=slowness)], problem.distance
+    by_room = [room.node for room in usable]
+    yield from _growths_of(by_room, problem.distance)
+    by_speed = [room.node for room in sorted(usable, key=slowness)]
+    if by_speed != by_room:
+        yield grow(by_speed, problem.distance)
+    links = problem.facts.links
+    wireless = {
+        (node, peer)
+        for node in by_room
+        for peer, link in links.get(node, {}).items()
+        if link.medium == WIFI
+    }
 
     def wired(one: NodeId, other: NodeId) -> float | None:
-        link = problem.facts.link(one, other)
-        return None if link is not None and link.medium == WIFI else problem.distance(one, other)
+        if (one, other) in wireless or (other, one) in wireless:
+            return None
+        return problem.distance(one, other)
 
-    yield by_room, wired
-    if by_room and len(by_room) > _reached(by_room, problem.distance):
-        for start in by_room[1:STARTS_MAX]:
-            rest = [node for node in by_room if node != start]
-            yield [start, *rest], problem.distance
+    if wireless:
+        yield from _growths_of(by_room, wired)
 
 
-def _reached(order: Sequence[NodeId], distance: Distance) -> int:
-    grown = grow(order, distance)
-    return len(grown[-1]) if grown else 1
+def _growths_of(order: Sequence[NodeId], distance: Distance) -> Iterator[list[Ring]]:
+    """Circles that grow from the first node, and from others that it does not reach."""
+    unreached = list(order)
+    for _ in range(min(STARTS_MAX, len(order))):
+        start = unreached[0]
+        grown = grow([start, *(node for node in order if node != start)], distance)
+        yield grown
+        reached = grown[-1] if grown else (start,)
+        unreached = [node for node in unreached if node not in reached]
+        if not unreached:
+            break
 
 
 def _has_room(problem: Problem, ring: Ring) -> bool:
@@ -188,15 +213,23 @@ def _any_ring(problem: Problem, nodes: Sequence[NodeId], stages_min: int) -> Rin
 
 
 def _rank(candidate: Candidate) -> tuple[object, ...]:
-    """Sorts the best first: what fits, then speed (two digits of it), fewer nodes, more room."""
+    """Sorts the best first: what fits, then speed, fewer nodes, faster links, more room.
+
+    Predictions that differ in their third digit only are alike.
+    """
     refusal = candidate.refusal
     causes = (NO_FIT, NO_LINK)
     cause = -1 if refusal is None else (*causes, refusal.code).index(refusal.code)
+    speed = candidate.predicted_tokens_per_second
+    if len(candidate.shares) > 1:
+        speed *= PIPELINE_WORTH
+    hops = sum(hop_seconds(crossed, 0) for crossed in candidate.hops)
     return (
         cause,
         shortage(candidate),
-        -float(f"{candidate.predicted_tokens_per_second:.2g}"),
+        -float(f"{speed:.2g}"),
         len(candidate.shares),
+        float(f"{hops:.1g}"),
         -min(share.bytes_slack for share in candidate.shares),
         candidate_ring(candidate),
     )
@@ -210,10 +243,10 @@ def _refusal(problem: Problem, best: Candidate | None) -> Failure:
         refusal = best.refusal
         return msgspec.structs.replace(refusal, message=refusal.message + aside)
     needed = max(problem.wish.nodes_min, 2 if problem.wish.strategy == "pipeline" else 1)
+    nobody = f"no {needed} linked nodes" if needed > 1 else "no node"
     return Failure(
         code=NO_FIT,
-        message=f"no {needed} linked node{'s' if needed > 1 else ''} could take"
-        f" {problem.card.model}{aside}",
+        message=f"{nobody} could take {problem.card.model}{aside}",
         remedy="bring the missing nodes back, or copy the model to more nodes",
     )
 

@@ -11,7 +11,7 @@ import msgspec
 
 from node.core.facts import LOOPBACK, Facts
 from node.core.placement.words import GIB, MIB
-from node.model.ids import InstanceId, NodeId
+from node.model.ids import NodeId
 from node.model.instance import Instance, Shard
 from node.model.machine import Machine
 from node.model.state import State
@@ -59,13 +59,11 @@ def bytes_outstanding(shard: Shard, facts: Facts) -> int:
     return max(0, bytes_promised(shard) - (progress.memory_bytes if progress else 0))
 
 
-def outstanding_by_node(
-    state: State, facts: Facts, without: InstanceId | None = None
-) -> dict[NodeId, int]:
-    """Promised bytes of each node that are not in use yet; of one instance not, if asked."""
+def outstanding_by_node(state: State, facts: Facts) -> dict[NodeId, int]:
+    """Promised bytes of each node that are not in use yet."""
     outstanding: dict[NodeId, int] = {}
     for instance in state.instances.values():
-        if instance.removing or instance.instance == without:
+        if instance.removing:
             continue
         for shard in instance.shards:
             added = bytes_outstanding(shard, facts)
@@ -87,14 +85,9 @@ def machine_groups(facts: Facts) -> dict[NodeId, frozenset[NodeId]]:
     return groups
 
 
-def rooms(
-    state: State,
-    facts: Facts,
-    held: frozenset[NodeId],
-    without: InstanceId | None = None,
-) -> dict[NodeId, Room]:
+def rooms(state: State, facts: Facts, held: frozenset[NodeId]) -> dict[NodeId, Room]:
     """Room of every node whose machine and figures are known; `held` are those with the model."""
-    outstanding = outstanding_by_node(state, facts, without)
+    outstanding = outstanding_by_node(state, facts)
     groups = machine_groups(facts)
     found: dict[NodeId, Room] = {}
     for node, record in state.nodes.items():
@@ -109,7 +102,7 @@ def rooms(
             name=record.name,
             machine=record.machine,
             bytes_total=total,
-            bytes_used=total - figures.memory_bytes_available + promised,
+            bytes_used=max(0, total - figures.memory_bytes_available) + promised,
             bytes_promised=promised,
             bytes_limit=total - bytes_kept_free(total),
             held=node in held,

@@ -27,11 +27,8 @@ def context_tokens(card: ModelCard, wish: Wish) -> int:
 def find_card(facts: Facts, model: ModelId) -> ModelCard | Refusal:
     """The model's card, or a refusal that lists the models there are."""
     card = facts.card(model)
-    if card is not None and card.layers:
-        return card
     if card is not None:
-        message = f"the card of {model} names no layers: the model's files can't be read"
-        return refusal(UsageError, "model_unreadable", message, "fetch or import it again")
+        return card
     known = listed(facts.models())
     return refusal(
         NotFoundError,
@@ -62,9 +59,23 @@ def check(state: State, card: ModelCard, wish: Wish) -> Refusal | None:
 
 
 def _problems(state: State, card: ModelCard, wish: Wish) -> Iterator[Refusal]:
+    yield from _problems_of_card(card)
     yield from _problems_of_options(card, wish)
     yield from _problems_of_nodes(state, wish)
     yield from _problems_of_cuts(card, wish)
+
+
+def _problems_of_card(card: ModelCard) -> Iterator[Refusal]:
+    sizes = [card.embedding_bytes, card.dense_embedding_bytes, card.activation_bytes_per_token]
+    for layer in card.layers:
+        sizes += (layer.weights, layer.kv_per_token, layer.dense_weights)
+    if not card.layers or card.context_tokens_max < 1 or card.parameters < 0 or min(sizes) < 0:
+        yield refusal(
+            UsageError,
+            "model_unreadable",
+            f"what is known of {card.model} makes no sense: its files can't be read",
+            "fetch or import it again",
+        )
 
 
 def _problems_of_options(card: ModelCard, wish: Wish) -> Iterator[Refusal]:

@@ -143,8 +143,8 @@ class Channel:
             while flush and (waiting := self._outbox.take(self._limits.cork_bytes)):
                 await self._stream.send(waiting)
             await self._stream.send(bye)
-            while True:
-                await self._stream.receive(RECEIVE_BYTES)
+            while not any(frame.kind == FrameKind.BYE for frame in self._reader.frames()):
+                self._reader.feed(await self._stream.receive(RECEIVE_BYTES))
         except CONNECTION_ERRORS:
             return  # the peer has closed too, or is gone
 

@@ -2,6 +2,7 @@
 
 import errno
 import ipaddress
+import socket
 import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -54,38 +55,55 @@ class Door:
         self._context: ssl.SSLContext = tls.server_context(identity)
         self._limiter = AttemptLimiter(FREE_FAILURES, FAILURE_BACKOFF)
         self._unproved: Counter[str] = Counter()
+        self._entering: set[socket.socket] = set()
         self._joins = 0
         self.turned_away = 0
         """Connections closed at once because too many were not proved yet."""
 
     async def serve(self, listener: SocketListener, group: TaskGroup) -> None:
         """Accept for ever; every connection is handled in the group."""
+        # Not `listener.accept`: cancelled at the wrong moment, it loses a connection (cpython's
+        # `sock_accept`). Only the wait is cancelled here.
+        raw = listener.extra(SocketAttribute.raw_socket)  # noqa: S610 - anyio's
         while True:
+            await anyio.wait_readable(raw)
             try:
-                stream = await listener.accept()
+                connection, remote = raw.accept()
+            except (BlockingIOError, InterruptedError):
+                continue
             except OSError as error:
                 # The peer was gone again, or this process has no descriptor left for it.
                 _log.warning("a connection could not be accepted: %s", error)
                 if error.errno in _EXHAUSTED:
                     await anyio.sleep(ACCEPT_PAUSE_SECONDS)
                 continue
-            group.start_soon(self._handle, stream)
+            host = plain_host(str(remote[0]))
+            if self._is_full(host):
+                self.turned_away += 1
+                connection.close()
+                continue
+            self._unproved[host] += 1
+            self._entering.add(connection)
+            group.start_soon(self._handle, connection, host)
 
-    async def _handle(self, stream: SocketStream) -> None:
-        host = _remote_host(stream)
-        limits = self._limits
-        if (
-            self._unproved.total() >= limits.unauthenticated_max
-            or self._unproved[host] >= limits.unauthenticated_per_host_max
-            or not host
-        ):
-            self.turned_away += 1
-            await close_stream(stream)
-            return
-        self._unproved[host] += 1
-        greeted = None
+    def close(self) -> None:
+        """Close what came in and was never looked at."""
+        while self._entering:
+            self._entering.pop().close()
+
+    def _is_full(self, host: str) -> bool:
+        return (
+            self._unproved.total() >= self._limits.unauthenticated_max
+            or self._unproved[host] >= self._limits.unauthenticated_per_host_max
+        )
+
+    async def _handle(self, connection: socket.socket, host: str) -> None:
+        self._entering.discard(connection)
+        greeted = stream = None
         try:
-            with anyio.move_on_after(limits.handshake_seconds):
+            with anyio.move_on_after(self._limits.handshake_seconds):
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                stream = await SocketStream.from_socket(connection)
                 greeted = await self._greet(stream, host)
         except CONNECTION_ERRORS as error:
             if isinstance(error, BadProofError):
@@ -95,7 +113,9 @@ class Door:
             self._unproved[host] -= 1
             if not self._unproved[host]:
                 del self._unproved[host]
-            if greeted is None:
+            if stream is None:
+                connection.close()
+            elif greeted is None:
                 await close_stream(stream)
         if greeted is not None:
             wire, guest = greeted
@@ -276,14 +296,6 @@ async def _wait_end(wire: GreetingStream) -> None:
         await wire.stream.receive(1)
     except CONNECTION_ERRORS:
         return
-
-
-def _remote_host(stream: SocketStream) -> str:
-    """Where a connection comes from; empty where it is gone already."""
-    try:
-        return plain_host(str(stream.extra(SocketAttribute.remote_address)[0]))  # noqa: S610
-    except (OSError, anyio.TypedAttributeLookupError):
-        return ""
 
 
 def _local_host(wire: GreetingStream) -> str:

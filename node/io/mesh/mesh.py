@@ -143,6 +143,7 @@ class Mesh:
                 with anyio.CancelScope(shield=True):
                     for listener in listeners:
                         await listener.aclose()
+                    self._door.close()
         finally:
             self._links.bell.close()
             self._events.close()

@@ -1,6 +1,7 @@
 """One HTTP request and its answer, and what ends it early: client, deadline, stop of the node."""
 
 import contextlib
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 from urllib.parse import parse_qsl
@@ -25,6 +26,8 @@ from node.model.ids import RequestId
 JSON = b"application/json"
 EVENT_STREAM = b"text/event-stream"
 QUERY_PARTS_MAX = 32
+
+_MISSING = re.compile(r"missing required field `(\w+)`")
 
 Body = TypeVar("Body")
 log = logger("api")
@@ -232,5 +235,8 @@ def _misfit(text: str) -> ParameterError:
     """Msgspec says ``Expected `int`, got `str` - at `$.a[0].b```: take the place out of it."""
     message, _, place = text.rpartition(" - at `")
     path = place.rstrip("`") if message else "$"
+    missing = _MISSING.search(text)
+    if missing:
+        path = f"{path}.{missing[1]}"
     name = path.removeprefix("$").removeprefix(".") or "$"
     return ParameterError(name, f"{message or text} at {path}")

@@ -1,5 +1,6 @@
 """Generations on behalf of one request: one or several at once, as one bounded stream of items."""
 
+import contextlib
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
@@ -8,8 +9,9 @@ import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from node.api.context import ApiContext
-from node.api.faults import CancelledError
+from node.api.faults import CancelledError, internal_error
 from node.io.clock import monotonic
+from node.log import logger
 from node.model.errors import ExoctlError, Failure, InternalError
 from node.model.request import (
     Delta,
@@ -34,6 +36,8 @@ class ChoiceItem(msgspec.Struct, frozen=True):
     choice: int
     item: GenerationItem
 
+
+log = logger("api")
 
 Choices = MemoryObjectReceiveStream[ChoiceItem]
 
@@ -71,8 +75,6 @@ async def _pump(
         items = context.handle.generate(request)
         try:
             await _forward(choice, request, items, send)
-        except anyio.BrokenResourceError:
-            pass  # nobody reads any more
         finally:
             with anyio.move_on_after(context.timing.close_seconds, shield=True):
                 await items.aclose()
@@ -88,24 +90,30 @@ async def _forward(
     try:
         async for item in items:
             if isinstance(item, Delta):
-                if item.index != expected:
-                    raise _gap(request, expected, item.index)
+                _check_order(request, item, expected)
                 expected += 1
             await send.send(ChoiceItem(choice, item))
             if isinstance(item, Finished | Failed):
                 return
     except ExoctlError as error:
         failed = Failed(kind=kind_of(error), failure=error.failure)
+    except anyio.BrokenResourceError:
+        return  # nobody reads any more
+    except Exception:  # the boundary: a mistake in one generation must end it, and only it
+        log.exception("%s: internal error", request.id)
+        failed = Failed(kind=InternalError.__name__, failure=internal_error().failure)
     else:
         failure = Failure(code="stream_cut", message=f"{request.id} ended without a last item")
         failed = Failed(kind=InternalError.__name__, failure=failure)
-    await send.send(ChoiceItem(choice, failed))
+    with contextlib.suppress(anyio.BrokenResourceError):
+        await send.send(ChoiceItem(choice, failed))
 
 
-def _gap(request: GenerationRequest, expected: int, got: int) -> ExoctlError:
-    return InternalError.because(
-        "stream_gap", f"{request.id}: delta {got} came where {expected} was due"
-    )
+def _check_order(request: GenerationRequest, delta: Delta, expected: int) -> None:
+    if delta.index != expected:
+        raise InternalError.because(
+            "stream_gap", f"{request.id}: delta {delta.index} came where {expected} was due"
+        )
 
 
 def require_success(item: Finished | Failed) -> Finished:

@@ -76,7 +76,7 @@ async def serve(
                 await anyio.sleep_forever()
             finally:
                 context.stop()
-                server.should_exit = True
+                server.request_exit()
     finally:
         for each in sockets:
             each.close()
@@ -117,6 +117,22 @@ class _Server(uvicorn.Server):
     """uvicorn without its signal handlers: the node has its own, and may run beside a screen."""
 
     started_status: TaskStatus[None] | None = None
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._exit_send, self._exit_receive = anyio.create_memory_object_stream[None](1)
+
+    def request_exit(self) -> None:
+        """Begin the end."""
+        self.should_exit = True
+        self._exit_send.close()
+
+    async def main_loop(self) -> None:
+        """Wait for the end; wakes once a second, for the clock of the `Date` header."""
+        with self._exit_receive, contextlib.suppress(anyio.EndOfStream):
+            while not await self.on_tick(0):
+                with anyio.move_on_after(1):
+                    await self._exit_receive.receive()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:

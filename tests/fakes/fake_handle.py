@@ -9,6 +9,7 @@ import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from node.handle import Invite, Lagged, LocalView, LogLine, StreamItem
+from node.model.card import LayerBytes, ModelCard
 from node.model.command import Accepted, Command, PlaceInstance, Refused, Wish
 from node.model.errors import ExoctlError, NotFoundError, TimeoutExpiredError
 from node.model.ids import CommandId, InstanceId, ModelId, NodeId, RequestId, RunnerId
@@ -136,6 +137,23 @@ def make_machine_figures() -> MachineFigures:
         processor_fraction=0.25,
         load_average=1.5,
         node_rss_bytes=100 * 1024**2,
+    )
+
+
+def make_card(model: ModelId = MODEL) -> ModelCard:
+    """A small model without tools."""
+    return ModelCard(
+        model=model,
+        architecture="llama",
+        source="embedded",
+        layers=(LayerBytes(4_000_000, 1536),) * 30,
+        embedding_bytes=56_000_000,
+        hidden_size=576,
+        activation_bytes_per_token=1152,
+        context_tokens_max=8192,
+        parameters=134_515_008,
+        attention_heads=9,
+        kv_heads=3,
     )
 
 

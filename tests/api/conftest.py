@@ -75,6 +75,14 @@ class RunningServer:
         self.ended = True
 
 
+async def raw_status(server: ApiServer, path: str) -> int:
+    """The status of a path that is sent as it is written, as no client library would."""
+    async with await anyio.connect_tcp("127.0.0.1", server.address.port) as stream:
+        await stream.send(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        with anyio.fail_after(5):
+            return int((await stream.receive()).split(b" ")[1])
+
+
 @pytest.fixture
 def handle() -> FakeHandle:
     """A node in memory."""

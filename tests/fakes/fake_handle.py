@@ -72,7 +72,7 @@ def make_instance(
     cuts = [30 * rank // len(nodes) for rank in range(len(nodes) + 1)]
     shards = tuple(
         Shard(
-            runner=RunnerId(f"r-{instance[2:6]}000{rank}"),
+            runner=RunnerId(f"r-{instance[-4:]}000{rank}"),
             node=node,
             rank=rank,
             first_layer=cuts[rank],
@@ -246,6 +246,11 @@ class FakeHandle:
         """Tell subscribers that they fell behind, and give them the state anew."""
         self.push(Lagged(skipped))
         self.push(Snapshot(state=self.state))
+
+    def end_streams(self) -> None:
+        """End every subscription, as a node does that stops."""
+        for send in self._subscribers:
+            send.close()
 
     def _check(self, method: str) -> None:
         failure = self.failing.get(method)

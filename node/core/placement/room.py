@@ -10,7 +10,7 @@ share its memory.
 import msgspec
 
 from node.core.facts import LOOPBACK, Facts
-from node.core.placement.words import GIB, MIB
+from node.core.placement.words import BYTES_MAX, GIB, MIB
 from node.model.ids import NodeId
 from node.model.instance import Instance, Shard
 from node.model.machine import Machine
@@ -95,14 +95,15 @@ def rooms(state: State, facts: Facts, held: frozenset[NodeId]) -> dict[NodeId, R
         if record.machine is None or figures is None:
             continue
         beside = groups.get(node, frozenset((node,)))
-        promised = sum(outstanding.get(other, 0) for other in beside)
-        total = figures.memory_bytes_total
+        promised = min(sum(outstanding.get(other, 0) for other in beside), BYTES_MAX)
+        total = min(max(figures.memory_bytes_total, 0), BYTES_MAX)
+        available = min(max(figures.memory_bytes_available, 0), total)
         found[node] = Room(
             node=node,
             name=record.name,
             machine=record.machine,
             bytes_total=total,
-            bytes_used=max(0, total - figures.memory_bytes_available) + promised,
+            bytes_used=total - available + promised,
             bytes_promised=promised,
             bytes_limit=total - bytes_kept_free(total),
             held=node in held,

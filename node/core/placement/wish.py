@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from node.core.facts import Facts
 from node.core.lookup import find_node
-from node.core.placement.words import listed
+from node.core.placement.words import BYTES_MAX, listed
 from node.core.refusal import Refusal, refusal
 from node.model.card import ModelCard
 from node.model.command import Wish
@@ -59,17 +59,19 @@ def check(state: State, card: ModelCard, wish: Wish) -> Refusal | None:
 
 
 def _problems(state: State, card: ModelCard, wish: Wish) -> Iterator[Refusal]:
-    yield from _problems_of_card(card)
+    yield from _problems_of_card(card, min(context_tokens(card, wish), card.context_tokens_max))
     yield from _problems_of_options(card, wish)
     yield from _problems_of_nodes(state, wish)
     yield from _problems_of_cuts(card, wish)
 
 
-def _problems_of_card(card: ModelCard) -> Iterator[Refusal]:
+def _problems_of_card(card: ModelCard, tokens: int) -> Iterator[Refusal]:
     sizes = [card.embedding_bytes, card.dense_embedding_bytes, card.activation_bytes_per_token]
     for layer in card.layers:
         sizes += (layer.weights, layer.kv_per_token, layer.dense_weights)
-    if not card.layers or card.context_tokens_max < 1 or card.parameters < 0 or min(sizes) < 0:
+    cache_bytes = tokens * sum(layer.kv_per_token for layer in card.layers)
+    sensible = card.context_tokens_max > 0 and card.parameters >= 0 and min(sizes) >= 0
+    if not card.layers or not sensible or sum(sizes) + cache_bytes > BYTES_MAX:
         yield refusal(
             UsageError,
             "model_unreadable",

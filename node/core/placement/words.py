@@ -5,6 +5,8 @@ from collections.abc import Sequence
 KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
+BYTES_MAX = 1 << 60
+"""No machine or model has more: greater figures are nonsense, and their sums fit no message."""
 
 
 def size(byte_count: int) -> str:

@@ -160,9 +160,10 @@ class EmbeddedModel:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(self._root / _LOCK_NAME, flags, 0o600)
         try:
+            line = _Line(step="another node converts it")
             while not _try_lock(descriptor):
-                line = self._progress_of_another()
-                progress(line.fraction, line.step or "another node converts it")
+                line = self._progress_of_another() or line
+                progress(line.fraction, line.step)
                 await anyio.sleep(WAIT_SECONDS)
             yield descriptor
         finally:
@@ -213,8 +214,11 @@ class EmbeddedModel:
         while True:
             try:
                 raw = await stream.receive_until(b"\n", LINE_BYTES_MAX)
-            except (anyio.EndOfStream, anyio.IncompleteRead, anyio.DelimiterNotFound):
+            except (anyio.EndOfStream, anyio.IncompleteRead):
                 return last
+            except anyio.DelimiterNotFound:
+                signal_group(process.pid, signal.SIGKILL)  # else it waits for a reader, for ever
+                return _Line(error=f"the converter printed a line of over {LINE_BYTES_MAX} bytes")
             try:
                 last = _line.decode(raw)
             except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -222,8 +226,7 @@ class EmbeddedModel:
             if last.fraction - told >= _PROGRESS_STEP:
                 told = last.fraction
                 progress(last.fraction, last.step)
-                with contextlib.suppress(OSError):
-                    (self._root / _PROGRESS_NAME).write_bytes(raw)
+                self._publish_progress(raw)
 
     def _settle(self, target: Path) -> None:
         """Check what was made and give it its name, in place of anything broken there."""
@@ -235,11 +238,18 @@ class EmbeddedModel:
         target.rename(self.directory)
         sync_directory(self._root)
 
-    def _progress_of_another(self) -> _Line:
+    def _publish_progress(self, raw: bytes) -> None:
+        path = self._root / _PROGRESS_NAME
+        with contextlib.suppress(OSError):
+            temporary = path.with_name(f"{path.name}.tmp")
+            temporary.write_bytes(raw)
+            temporary.replace(path)
+
+    def _progress_of_another(self) -> _Line | None:
         try:
             return _line.decode((self._root / _PROGRESS_NAME).read_bytes())
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-            return _Line()
+            return None  # it has just begun, or just ended
 
 
 def _try_lock(descriptor: int) -> bool:

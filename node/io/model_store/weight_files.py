@@ -21,6 +21,8 @@ SOURCE_CHARACTERS_MAX = 300
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "tiktoken.model")
 _LENGTH = struct.Struct("<Q")
 
+_NONSENSE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
 FileStamp = tuple[int, int]
 """Size in bytes, time of the last change in nanoseconds."""
 
@@ -92,7 +94,7 @@ def check(directory: Path, stamps: Mapping[str, FileStamp], root: Path) -> Failu
 def _check_files(directory: Path, stamps: Mapping[str, FileStamp]) -> Failure | None:
     try:
         expected = _expected_files(directory, stamps)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except _NONSENSE:
         return _incomplete(f"{directory / INDEX_NAME} is no index of weight files")
     if not expected:
         return _incomplete(f"{directory} holds no .safetensors file")
@@ -135,7 +137,7 @@ def _check_weights(path: Path, size: int, tensors: set[str]) -> Failure | None:
             for name, raw in header.items()
             if name != "__metadata__"
         ]
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except _NONSENSE:
         return _incomplete(f"the header of {path} can't be read")
     promised = _LENGTH.size + length + max(ends, default=0)
     if size != promised:

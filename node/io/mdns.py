@@ -32,6 +32,7 @@ RESOLVE_SECONDS = 3.0
 RETRY_SECONDS = 10.0
 CLOSE_SECONDS = 2.0
 
+_NO_INTERFACE = "no network interface to announce on"
 _ERRORS = (OSError, RuntimeError, zeroconf.Error, TimeoutError)
 
 _log = logger("discovery")
@@ -102,9 +103,9 @@ class Discovery:
 
     async def _run_once(self) -> None:
         """Run until an error; an end without one means that there is no interface now."""
-        interfaces = self._interfaces()
+        interfaces = self.interfaces()
         if not interfaces:
-            self._fail("no network interface to announce on")
+            self._fail(_NO_INTERFACE)
             return
         service = AsyncZeroconf(interfaces=interfaces)
         try:
@@ -124,43 +125,51 @@ class Discovery:
                 await service.async_close()
 
     async def _announce_and_watch(self, service: AsyncZeroconf, interfaces: list[str]) -> None:
-        announcement = self._announcement()
+        """Announce, and again whenever addresses, text or the network have changed."""
+        announced: _Announcement | None = None
         table = list_interfaces()
         ticked_at, ticked_wall = clock.monotonic(), clock.wall()
-        self._state = "on"
-        await self._register(service, announcement)
+        retry_at = ticked_at
         while True:
-            await anyio.sleep(WATCH_SECONDS)
             now, wall = clock.monotonic(), clock.wall()
             has_slept = (wall - ticked_wall) - (now - ticked_at) > 3 * WATCH_SECONDS
             ticked_at, ticked_wall = now, wall
-            wanted, table_now = self._interfaces(), list_interfaces()
-            if wanted and (wanted != interfaces or table_now != table or has_slept):
+            wanted, table_now = self.interfaces(), list_interfaces()
+            if not wanted:
+                self._fail(_NO_INTERFACE)
+            elif wanted != interfaces or table_now != table or has_slept:
                 await service.async_update_interfaces(interfaces=wanted)
                 interfaces, table = wanted, table_now
             latest = self._announcement()
-            if latest != announcement or has_slept:
+            if announced is None and now >= retry_at:
+                announced = latest if await self._register(service, latest) else None
+                retry_at = now + RETRY_SECONDS
+            elif announced is not None and (latest != announced or has_slept):
                 await self._update(service, latest)
-                announcement = latest
+                announced = latest
+            if wanted and announced is not None:
+                self._state = "on"
+            await anyio.sleep(WATCH_SECONDS)
 
-    async def _register(self, service: AsyncZeroconf, announcement: _Announcement) -> None:
+    async def _register(self, service: AsyncZeroconf, announcement: _Announcement) -> bool:
+        """Announce for the first time; False where another process has the name."""
+        info = announcement.service_info()
         try:
-            info = announcement.service_info()
             sent = await service.async_register_service(info)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-            await cast("Awaitable[object]", sent)
         except zeroconf.NonUniqueNameException:
             self._fail(
                 f"another process announces the id {announcement.instance}:"
                 " its state directory was copied"
             )
+            return False
+        self._state = "on"
+        await cast("Awaitable[object]", sent)
+        return True
 
     async def _update(self, service: AsyncZeroconf, announcement: _Announcement) -> None:
-        try:
-            info = announcement.service_info()
-            sent = await service.async_update_service(info)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-            await cast("Awaitable[object]", sent)
-        except KeyError:  # not registered: its name was taken
-            await self._register(service, announcement)
+        info = announcement.service_info()
+        sent = await service.async_update_service(info)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        await cast("Awaitable[object]", sent)
 
     async def _resolve(self, service: AsyncZeroconf, name: str) -> None:
         found = AsyncServiceInfo(SERVICE_TYPE, name)
@@ -187,7 +196,8 @@ class Discovery:
             port=addresses[0].port if addresses else 0,
         )
 
-    def _interfaces(self) -> list[str]:
+    def interfaces(self) -> list[str]:
+        """Own addresses of the interfaces to use now."""
         if self._chosen is not None:
             return self._chosen
         hosts = [address.host for address in self._addresses()]

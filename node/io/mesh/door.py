@@ -104,7 +104,7 @@ class Door:
             with anyio.move_on_after(self._limits.handshake_seconds):
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 stream = await SocketStream.from_socket(connection)
-                greeted = await self._greet(stream, host)
+                greeted = await self._greet(stream)
         except CONNECTION_ERRORS as error:
             if isinstance(error, BadProofError):
                 self._limiter.failed(_limiter_key(host), clock.monotonic())
@@ -121,11 +121,7 @@ class Door:
             wire, guest = greeted
             await self._answer(wire, guest, host)
 
-    async def _greet(self, stream: SocketStream, host: str) -> tuple[GreetingStream, Guest] | None:
-        if self._limiter.wait_seconds(_limiter_key(host), clock.monotonic()) > 0:
-            wrapped = await tls.wrap(stream, self._context, server_side=True)
-            await self._refuse(GreetingStream(wrapped), self._too_many_failures(host))
-            return None
+    async def _greet(self, stream: SocketStream) -> tuple[GreetingStream, Guest]:
         # The TLS handshake reads at once: an accepted socket that nobody reads is not held back.
         wrapped = await tls.wrap(stream, self._context, server_side=True)
         wire = GreetingStream(wrapped)
@@ -246,6 +242,13 @@ class Door:
         return self._redeem(guest, host) if guest.code_proof else b""
 
     def _redeem(self, guest: Guest, host: str) -> bytes | Failure:
+        wait_seconds = self._limiter.wait_seconds(_limiter_key(host), clock.monotonic())
+        if wait_seconds > 0:
+            return self._failure(
+                "too_many_failures",
+                f"{FREE_FAILURES} or more codes or proofs from {host} were wrong",
+                f"try again in {wait_seconds:.0f} s",
+            )
         key = self._invitations.redeem(guest, clock.wall())
         if key is None:
             self._limiter.failed(_limiter_key(host), clock.monotonic())
@@ -272,14 +275,6 @@ class Door:
             for member in table.peers()
             if member != joiner and (address := table.proved_address(member)) is not None
         )[:ADDRESSES_MAX]
-
-    def _too_many_failures(self, host: str) -> Failure:
-        wait = self._limiter.wait_seconds(_limiter_key(host), clock.monotonic())
-        return self._failure(
-            "too_many_failures",
-            f"{FREE_FAILURES} or more proofs or codes from {host} were wrong",
-            f"try again in {wait:.0f} s",
-        )
 
     def _failure(self, code: str, message: str, remedy: str = "") -> Failure:
         return Failure(code=code, message=message, remedy=remedy, node=self._links.standing.name)

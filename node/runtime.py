@@ -353,6 +353,7 @@ class Node:
             self._lost = frozenset(gone)
         if after.cluster != before.cluster and after.cluster:
             self.mesh.set_cluster(after.cluster, after.cluster_name)
+            self.commands.cluster_changed()
         self.worker.wake()
 
     def _models_changed(self) -> None:

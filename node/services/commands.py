@@ -1,5 +1,6 @@
 """The asker's side of commands: sent to the master again and again until answered."""
 
+import contextlib
 from collections.abc import Callable
 
 import anyio
@@ -9,7 +10,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 from node.io import clock
 from node.log import logger
 from node.model.command import Accepted, Answer, Command, CommandRequest, Refused, Wish
-from node.model.errors import BusyError, TimeoutExpiredError
+from node.model.errors import BusyError, ConflictError, Failure, TimeoutExpiredError
 from node.model.ids import CommandId, ModelId, NodeId
 from node.model.topology import Plan
 from node.services.state_store import StateStore
@@ -20,6 +21,8 @@ RESEND_SECONDS = 0.5
 RESEND_SECONDS_MAX = 5.0
 PENDING_MAX = 256
 """Commands of this node that wait for an answer; further ones are refused."""
+
+CLUSTER_CHANGED = "cluster_changed"
 
 _log = logger("commands")
 
@@ -74,10 +77,12 @@ class Commands:
         """Have the master say how a model could be placed.
 
         Raises:
-            TimeoutExpiredError: no answer in time.
+            TimeoutExpiredError: no answer in time. ConflictError: this node changed its cluster.
         """
         id_ = self._new_id()
         plan = await self._ask(id_, PlanAsked(id=id_, model=model, wish=wish), timeout_seconds)
+        if isinstance(plan, Refused):
+            raise ConflictError(plan.failure)
         if not isinstance(plan, Plan):
             raise TypeError(f"a plan was answered by {type(plan).__name__}")
         return plan
@@ -103,6 +108,17 @@ class Commands:
         for pending in self._pending.values():
             pending.due, pending.wait_seconds = now, RESEND_SECONDS
         self._wakeup.ring()
+
+    def cluster_changed(self) -> None:
+        """What was asked of the cluster that this node has left is answered by nobody."""
+        for id_, pending in self._pending.items():
+            failure = Failure(
+                code=CLUSTER_CHANGED, message="this node belongs to another cluster now"
+            )
+            with contextlib.suppress(anyio.WouldBlock):
+                pending.answers.send_nowait(
+                    Refused(id=id_, kind=ConflictError.__name__, failure=failure)
+                )
 
     async def run(self) -> None:
         """Send again what is due, until cancelled."""

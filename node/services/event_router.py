@@ -87,6 +87,7 @@ class EventRouter:
         self._peers: frozenset[NodeId] = frozenset()
         self._waiting: dict[EventId, Callable[[Entry | None], None]] = {}
         self._elections = 0
+        self._priority = 0
         self._gap = (-1, -1)
         if snapshot is not None:
             store.install(decode_state(snapshot.state))
@@ -158,7 +159,7 @@ class EventRouter:
 
     def set_priority(self, priority: int) -> None:
         """Among equally complete logs the greater one masters."""
-        self._replica.priority = priority
+        self._priority = priority
 
     def publish(
         self, event: Event, on_settled: Callable[[Entry | None], None] | None = None
@@ -195,7 +196,7 @@ class EventRouter:
         """Tick until cancelled."""
         while True:
             now = clock.monotonic()
-            self._replica.wall_offset_seconds = clock.wall() - now
+            self._replica.adjust(priority=self._priority, wall_offset_seconds=clock.wall() - now)
             self._disk.flush(alone=self._alone())
             self._perform(self._replica.tick(now))
             proposals = self._order.tick(now)

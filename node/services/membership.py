@@ -10,12 +10,17 @@ from node.model.errors import BusyError, ConflictError, ExoctlError, RefusedErro
 from node.model.event import Event, NodeDescribed
 from node.model.ids import ClusterId, NodeId
 from node.model.machine import Address
+from node.model.register import LinkRecord
 from node.model.state import State
 from node.services.wakeup import Wakeup
 
 DESCRIBE_SECONDS = 1.0
 ADMIT_SECONDS = 10.0
 LEAVE_SECONDS = 10.0
+REVOKED = "revoked"
+"""What a member says to a node that was removed."""
+SILENT = ("unreachable", "timeout", "refused", "not_tried")
+"""Members that don't answer have no say in it."""
 
 _log = logger("membership")
 
@@ -45,6 +50,10 @@ class MemberRouter(Protocol):
 
 class MemberMesh(Protocol):
     """What membership needs of the mesh."""
+
+    def links(self) -> tuple[LinkRecord, ...]:
+        """The link with every member, or why there is none."""
+        ...
 
     def set_cluster(self, cluster: ClusterId, name: str = "") -> None:
         """Links are of this cluster from now on."""
@@ -105,15 +114,30 @@ class Membership:
         """Keep the own description in the state; go on alone when put out; until cancelled."""
         while True:
             state = self._state()
-            if self.node in state.revoked and self._joining is None:
+            reason = state.revoked.get(self.node) or self._said_by_all()
+            if reason and self._joining is None:
                 _log.warning(
                     "this node was taken out of cluster %s (%s); it goes on alone",
                     state.cluster_name,
-                    state.revoked[self.node],
+                    reason,
                 )
                 self._found_anew()
-            self._describe(state)
+            self._describe(self._state())
             await self._wakeup.wait(DESCRIBE_SECONDS)
+
+    def _said_by_all(self) -> str:
+        """Why this node is no member any more, where every member that answers says so.
+
+        The entry itself may never come here: links with a removed node are cut at once.
+        """
+        answers = [link for link in self._mesh.links() if link.up or link.failure is not None]
+        told = [
+            link.failure.message
+            for link in answers
+            if link.failure is not None and link.failure.code == REVOKED
+        ]
+        silent = [link for link in answers if link.failure and link.failure.code in SILENT]
+        return told[0] if told and len(told) + len(silent) == len(answers) else ""
 
     def _describe(self, state: State) -> None:
         record = state.nodes.get(self.node)
@@ -198,10 +222,12 @@ class Membership:
             raise ConflictError.because(
                 "alone", "this node is the only one of its cluster", "nothing to leave"
             )
-        answer = await self._submit(RemoveNode(node=self.node, reason="left"), LEAVE_SECONDS)
-        if isinstance(answer, Refused):
+        command = RemoveNode(node=self.node, reason="left")
+        answer = await self._submit(command, LEAVE_SECONDS)
+        gone = state.cluster != self._router.cluster or self.node in self._state().revoked
+        if isinstance(answer, Refused) and not gone:
             raise RefusedError(answer.failure)
-        if self.node in self._state().revoked:
+        if state.cluster == self._router.cluster:
             self._found_anew()
 
     def _found_anew(self) -> None:

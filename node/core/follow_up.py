@@ -15,6 +15,9 @@ RETRY_SECONDS = (1.0, 5.0, 15.0)
 REFILL_SECONDS = 300.0
 """An instance that was ready for so long has all its restarts again."""
 
+RETELL_SECONDS = 10.0
+"""What was offered and does not show in the state by then got lost on its way: it is repeated."""
+
 _OVER = (RunnerPhase.STOPPED, RunnerPhase.FAILED)
 
 
@@ -28,14 +31,23 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     ready_since: float | None = None
     interrupted: bool = False
     """A node of the instance is lost."""
+    asked: bool = False
+    """The attempt was asked for and does not show yet; at `due_at` it is asked for again."""
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """A stop or a removal that was offered to the log."""
+
+    removal: bool
+    at: float
 
 
 class Memo(msgspec.Struct, frozen=True, kw_only=True):
     """What one reign of a master remembers; a new master begins with an empty one."""
 
     retries: dict[InstanceId, Retry] = {}
-    told: dict[InstanceId, bool] = {}
-    """Instances that a stop (False) or a removal (True) was offered for, until it shows."""
+    told: dict[InstanceId, Told] = {}
+    """What was offered for an instance and does not show yet."""
 
 
 class FollowUp(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,14 +69,16 @@ def follow_up(state: State, now: float, memo: Memo) -> FollowUp:
     """
     events: list[Event] = []
     retries: dict[InstanceId, Retry] = {}
-    told: dict[InstanceId, bool] = {}
+    told: dict[InstanceId, Told] = {}
     for key, instance in state.instances.items():
         ending = _ending(state, instance)
         if ending is not None:
             removal = isinstance(ending, InstanceRemoved)
-            told[key] = removal
-            if memo.told.get(key) != removal:
+            offered = memo.told.get(key)
+            if offered is None or offered.removal != removal or now >= _repeat_at(offered):
+                offered = Told(removal=removal, at=now)
                 events.append(ending)
+            told[key] = offered
         elif not instance.removing:
             attempt = state.attempts.get(key, 1)
             retry = memo.retries.get(key, Retry(attempt=attempt))
@@ -74,11 +88,16 @@ def follow_up(state: State, now: float, memo: Memo) -> FollowUp:
             if restart is not None:
                 events.append(restart)
     due = [retry.due_at for retry in retries.values() if retry.due_at is not None]
+    due += [_repeat_at(offered) for offered in told.values()]
     return FollowUp(
         events=tuple(events),
         memo=Memo(retries=retries, told=told),
         wake_at=min(due, default=None),
     )
+
+
+def _repeat_at(offered: Told) -> float:
+    return offered.at + RETELL_SECONDS
 
 
 def _ending(state: State, instance: Instance) -> InstanceRemoved | InstanceStopping | None:
@@ -104,8 +123,13 @@ def _is_gone(state: State, instance: Instance, rank: int) -> bool:
 def _retry(
     state: State, instance: Instance, retry: Retry, now: float
 ) -> tuple[Retry, RunnerRestartRequested | None]:
-    if retry.attempt > state.attempts.get(instance.instance, 1):
-        return retry, None  # asked for, not in the state yet
+    wanted = state.attempts.get(instance.instance, 1)
+    if retry.attempt > wanted:
+        if retry.asked and retry.due_at is not None and now < retry.due_at:
+            return retry, None
+        retry = Retry(attempt=wanted, used=max(0, retry.used - 1), due_at=now)
+    elif retry.asked:
+        retry = Retry(attempt=retry.attempt, used=retry.used)
     if any(state.nodes[node].lost for node in instance.nodes):
         return Retry(attempt=retry.attempt, used=retry.used, interrupted=True), None
     if retry.interrupted:
@@ -140,7 +164,8 @@ def _after_failure(
         reason=f"restart {used + 1} of {len(RETRY_SECONDS)} after runner {failed.runner} on"
         f" {state.nodes[failed.node].name} ended: {cause}",
     )
-    return Retry(attempt=attempt, used=used + 1), restart
+    asked = Retry(attempt=attempt, used=used + 1, due_at=now + RETELL_SECONDS, asked=True)
+    return asked, restart
 
 
 def _current(state: State, instance: Instance, attempt: int) -> Iterator[RunnerRecord]:

@@ -1,6 +1,12 @@
 """What the master does by itself: finish stops, and restart what failed, within a budget."""
 
-from node.core.follow_up import REFILL_SECONDS, RETRY_SECONDS, Memo, follow_up
+from node.core.follow_up import (
+    REFILL_SECONDS,
+    RETELL_SECONDS,
+    RETRY_SECONDS,
+    Memo,
+    follow_up,
+)
 from node.model.errors import Failure
 from node.model.event import (
     Event,
@@ -63,6 +69,8 @@ def test_a_stopping_instance_goes_once_all_its_runners_are_over() -> None:
     removed = InstanceRemoved(instance=I1, reason="stopped")
     assert master.look(0) == (removed,)
     assert master.look(1) == (), "offered already"
+    assert master.wake_at == RETELL_SECONDS
+    assert master.look(RETELL_SECONDS) == (removed,), "it got lost on its way"
     master.told(removed)
     assert master.look(2) == ()
     assert master.memo == Memo()
@@ -100,6 +108,21 @@ def test_a_failed_runner_restarts_the_whole_instance_after_a_back_off() -> None:
     master.told(restart)
     assert master.look(21.0) == (), "the failure is of the attempt before"
     assert master.wake_at is None
+
+
+def test_a_restart_that_got_lost_on_its_way_is_asked_for_again() -> None:
+    master = Master("a")
+    master.report("a", FAILED)
+    master.look(0.0)
+    (restart,) = master.look(RETRY_SECONDS[0])
+    assert master.wake_at == RETRY_SECONDS[0] + RETELL_SECONDS
+    assert master.look(RETELL_SECONDS) == ()
+    assert master.look(RETRY_SECONDS[0] + RETELL_SECONDS) == (restart,)
+    master.told(restart)
+    master.report("a", FAILED, attempt=2)
+    now = RETRY_SECONDS[0] + RETELL_SECONDS + 1
+    assert master.look(now) == ()
+    assert master.wake_at == now + RETRY_SECONDS[1]
 
 
 def test_after_three_restarts_it_stays_failed_until_a_person_acts() -> None:

@@ -71,7 +71,8 @@ def _life(state: State) -> list[tuple[int, Event]]:
         happened.append((0, placed))
         for phase in (RunnerPhase.STARTING, RunnerPhase.LOADING, RunnerPhase.READY):
             for shard in instance.shards:
-                record = msgspec.structs.replace(state.runners[shard.runner], phase=phase)
+                runner = state.runners[shard.runner]
+                record = msgspec.structs.replace(runner, phase=phase, failure=None)
                 origin = list(state.nodes).index(shard.node)
                 happened.append((origin, RunnerChanged(runner=record)))
     return happened

@@ -1,0 +1,1 @@
+"""One registry of everything a person can do: it gives keys, palette, `:` commands and help."""

@@ -1,0 +1,307 @@
+"""Every action there is. Help, key bar, palette, `:` line and the README's table are made of it."""
+
+from tui.actions.action import Action
+
+VIEWS = (
+    ("overview", "Overview"),
+    ("nodes", "Nodes"),
+    ("placements", "Placements"),
+    ("models", "Models"),
+    ("downloads", "Downloads"),
+    ("events", "Events"),
+    ("chat", "Chat"),
+    ("logs", "Logs"),
+)
+"""Name and title of each view, in the order of its digit."""
+
+SCOPE_TITLES = {
+    "global": "Everywhere",
+    "list": "Lists",
+    "topology": "Topology",
+    "nodes": "Nodes",
+    "placements": "Placements",
+    "models": "Models",
+    "events": "Events",
+    "chat": "Chat",
+    "logs": "Logs",
+}
+
+_VIEW_ACTIONS = tuple(
+    Action(id=f"global.{name}", title=f"Show {title}", command=name, keys=(str(digit),))
+    for digit, (name, title) in enumerate(VIEWS, start=1)
+)
+
+_GLOBAL = (
+    Action(
+        id="global.help",
+        title="Keys and commands of this view",
+        command="help",
+        keys=("question_mark", "f1"),
+        hint="help",
+    ),
+    Action(
+        id="global.command",
+        title="Command line",
+        command="command",
+        keys=("colon",),
+        hint="command",
+        argument="LINE",
+    ),
+    Action(
+        id="global.place",
+        title="Place a model",
+        command="place",
+        keys=("n",),
+        hint="place",
+        argument="MODEL",
+        is_writing=True,
+    ),
+    Action(
+        id="global.palette",
+        title="Search every action",
+        command="palette",
+        keys=("ctrl+p",),
+        is_priority=True,
+    ),
+    Action(id="global.last_view", title="Last view", command="last", keys=("minus",)),
+    Action(id="global.next_pane", title="Next pane", command="next", keys=("tab",)),
+    Action(id="global.previous_pane", title="Pane before", command="previous", keys=("shift+tab",)),
+    Action(id="global.zoom", title="This pane alone", command="zoom", keys=("z",), hint="zoom"),
+    Action(
+        id="global.filter",
+        title="Filter this pane: words, !not, /regex/",
+        command="filter",
+        keys=("slash",),
+        hint="filter",
+        argument="WORDS",
+    ),
+    Action(id="global.back", title="Clear, close, go back", command="back", keys=("escape",)),
+    Action(id="global.pause", title="Hold the screen still", command="pause", keys=("p",)),
+    Action(id="global.copy", title="Copy the row or the message", command="copy", keys=("y",)),
+    Action(
+        id="global.invite",
+        title="Show a code that lets a machine join",
+        command="invite",
+        keys=("i",),
+        is_writing=True,
+    ),
+    Action(
+        id="global.join",
+        title="Join another cluster by its code",
+        command="join",
+        keys=("J",),
+        argument="CODE [HOST:PORT]",
+        is_writing=True,
+    ),
+    Action(
+        id="global.leave",
+        title="Leave this cluster (asks)",
+        command="leave",
+        keys=("X",),
+        is_writing=True,
+    ),
+    Action(
+        id="global.theme",
+        title="Next theme, or the one named",
+        command="theme",
+        keys=("comma",),
+        argument="NAME",
+    ),
+    Action(
+        id="global.screenshot",
+        title="Save the screen as SVG",
+        command="screenshot",
+        keys=("ctrl+s",),
+        argument="FILE",
+    ),
+    Action(
+        id="global.quit",
+        title="Quit (asks where something would stop)",
+        command="quit",
+        keys=("q",),
+        aliases=("q", "exit"),
+        hint="quit",
+    ),
+    Action(
+        id="global.quit_now",
+        title="Quit at once",
+        command="quit!",
+        keys=("ctrl+q",),
+        aliases=("q!",),
+        is_priority=True,
+    ),
+)
+
+_LIST = (
+    Action(id="list.up", title="Up", command="up", keys=("up", "k")),
+    Action(id="list.down", title="Down", command="down", keys=("down", "j")),
+    Action(id="list.page_up", title="Page up", command="pageup", keys=("pageup",)),
+    Action(id="list.page_down", title="Page down", command="pagedown", keys=("pagedown",)),
+    Action(id="list.top", title="First row", command="top", keys=("home", "g")),
+    Action(id="list.bottom", title="Last row", command="bottom", keys=("end", "G")),
+    Action(id="list.open", title="Open the row", command="open", keys=("enter",), hint="open"),
+)
+
+_TOPOLOGY = (
+    Action(
+        id="topology.next_node", title="Next node along the ring", command="node+", keys=("right",)
+    ),
+    Action(id="topology.previous_node", title="Node before", command="node-", keys=("left",)),
+    Action(
+        id="topology.next_placement",
+        title="Show the ring of the next placement",
+        command="ring",
+        keys=("s",),
+        hint="next ring",
+    ),
+    Action(
+        id="topology.matrix",
+        title="Every link as a matrix",
+        command="matrix",
+        keys=("m",),
+        hint="matrix",
+    ),
+)
+
+_NODES = (
+    Action(
+        id="nodes.cordon",
+        title="Keep new shards off the node, or allow them",
+        command="cordon",
+        keys=("C",),
+        hint="cordon",
+        argument="NODE",
+        is_writing=True,
+    ),
+    Action(
+        id="nodes.remove",
+        title="Take the node out of the cluster (asks)",
+        command="remove",
+        keys=("K",),
+        hint="remove",
+        argument="NODE",
+        is_writing=True,
+    ),
+)
+
+_PLACEMENTS = (
+    Action(
+        id="placements.chat",
+        title="Chat with the model",
+        command="talk",
+        keys=("c",),
+        hint="chat",
+        argument="MODEL",
+    ),
+    Action(
+        id="placements.stop",
+        title="Stop the instance (asks)",
+        command="stop",
+        keys=("x",),
+        hint="stop",
+        argument="INSTANCE",
+        is_writing=True,
+    ),
+    Action(
+        id="placements.restart",
+        title="Start the instance's runners again (asks)",
+        command="restart",
+        keys=("R",),
+        hint="restart",
+        argument="INSTANCE",
+        is_writing=True,
+    ),
+    Action(
+        id="placements.cancel",
+        title="Cancel a request",
+        command="cancel",
+        keys=("D",),
+        argument="REQUEST",
+        is_writing=True,
+    ),
+)
+
+_EVENTS = (
+    Action(
+        id="events.follow",
+        title="Follow the newest",
+        command="follow",
+        keys=("f",),
+        hint="follow",
+    ),
+    Action(
+        id="events.goto",
+        title="Go to an index",
+        command="goto",
+        keys=("number_sign",),
+        hint="go to",
+        argument="INDEX",
+    ),
+    Action(
+        id="events.next_problem",
+        title="Next warning or failure",
+        command="problem",
+        keys=("e",),
+        hint="next problem",
+    ),
+    Action(
+        id="events.export",
+        title="Write the shown events to a file",
+        command="export",
+        keys=("E",),
+        argument="FILE",
+    ),
+)
+
+_CHAT = (
+    Action(id="chat.stop", title="Stop the answer", command="halt", keys=("escape",), hint="stop"),
+    Action(
+        id="chat.model",
+        title="Choose the model",
+        command="model",
+        keys=("m", "ctrl+o"),
+        hint="model",
+        argument="MODEL",
+    ),
+    Action(
+        id="chat.retry",
+        title="Answer the last question again",
+        command="retry",
+        keys=("r", "ctrl+r"),
+        hint="retry",
+    ),
+    Action(
+        id="chat.new",
+        title="New conversation",
+        command="new",
+        keys=("ctrl+n",),
+        hint="new",
+    ),
+    Action(
+        id="chat.thinking",
+        title="Show or hide the model's thinking",
+        command="thinking",
+        keys=("T", "ctrl+t"),
+    ),
+)
+
+_LOGS = (
+    Action(id="logs.source", title="Next source", command="source", keys=("s",), hint="source"),
+    Action(id="logs.level", title="Least level shown", command="level", keys=("v",), hint="level"),
+    Action(
+        id="logs.follow", title="Follow the newest line", command="tail", keys=("f",), hint="follow"
+    ),
+    Action(id="logs.reload", title="Read again", command="reload", keys=("r",), hint="reload"),
+)
+
+ACTIONS: tuple[Action, ...] = (
+    *_GLOBAL,
+    *_VIEW_ACTIONS,
+    *_LIST,
+    *_TOPOLOGY,
+    *_NODES,
+    *_PLACEMENTS,
+    *_EVENTS,
+    *_CHAT,
+    *_LOGS,
+)

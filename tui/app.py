@@ -1,0 +1,202 @@
+"""The Textual app and its way in: the node beside it in its own thread, clean on every way out."""
+
+import gc
+import logging
+import signal
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import ClassVar
+
+import anyio
+from textual.app import App
+from textual.binding import BindingType
+from textual.message import Message
+
+from node.config import Config, environment_value
+from node.handle import NodeHandle
+from node.io import clock
+from node.model.errors import ExoctlError
+from node.model.machine import Address
+from tui.app_options import AppOptions
+from tui.bridge.inbox import Answered, Ended, Generated, Inbox
+from tui.bridge.node_thread import Connector, NodeLink, NodeThread
+from tui.bridge.store import ALL, ClusterStore
+from tui.context import Context
+from tui.main_screen import MainScreen
+from tui.paint.palette import Palette
+from tui.themes import COLOURLESS, DEFAULT, OWN, default_variables, textual_theme
+
+GARBAGE_THRESHOLD = 50_000
+"""Objects made before the collector looks: with what is there frozen, its pauses vanish."""
+SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+
+
+class Wake(Message):
+    """Something is in the inbox."""
+
+
+class ExoctlApp(App[None]):
+    """Themes, the inbox's reader, and the main screen."""
+
+    CSS_PATH = "exoctl.tcss"
+    TITLE = "exoctl"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = []
+
+    def __init__(
+        self,
+        options: AppOptions,
+        *,
+        is_embedded: bool = True,
+        wall: Callable[[], float] = clock.wall,
+        monotonic: Callable[[], float] = clock.monotonic,
+    ) -> None:
+        super().__init__()
+        self.options = options
+        self.inbox = Inbox(lambda: self.post_message(Wake()))
+        self.ended_by: BaseException | None = None
+        self._is_embedded = is_embedded
+        self._wall = wall
+        self._monotonic = monotonic
+        self._node: NodeLink | None = None
+        self.main: MainScreen | None = None
+        self.context: Context | None = None
+        if not options.animations:
+            self.animation_level = "none"
+
+    def attach(self, node: NodeLink) -> None:
+        """Take the node that fills the inbox; before the app runs."""
+        self._node = node
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Our colour names, for themes that do not define them."""
+        return default_variables()
+
+    def on_mount(self) -> None:
+        """Take the theme and show the main screen."""
+        assert self._node is not None
+        for colours in OWN.values():
+            self.register_theme(textual_theme(colours))
+        has_colour = not environment_value("NO_COLOR")
+        wanted = self.options.theme or DEFAULT
+        name = wanted if wanted in OWN else DEFAULT
+        palette = Palette(OWN[name] if has_colour else None)
+        self.context = Context(
+            ClusterStore(self._wall),
+            self._node,
+            palette,
+            self.options,
+            is_embedded=self._is_embedded,
+        )
+        self.context.random_hex = clock.random_hex
+        self.theme = name if has_colour else COLOURLESS
+        self.main = MainScreen(self.context, self._monotonic)
+        self.push_screen(self.main)
+        self.call_after_refresh(_settle_garbage)
+
+    def watch_theme(self, name: str) -> None:
+        """Draw with the theme's own palette."""
+        if self.context is not None and name in OWN and self.main is not None:
+            self.context.palette = Palette(OWN[name])
+            self.main.mark(ALL)
+
+    def on_wake(self) -> None:
+        """Empty the inbox."""
+        assert self.context is not None
+        assert self.main is not None
+        topics: frozenset[str] = frozenset()
+        for item in self.inbox.take():
+            if isinstance(item, Answered):
+                item.reply(item.result)
+            elif isinstance(item, Ended):
+                self.ended_by = item.error
+                self.exit()
+            elif isinstance(item, Generated):
+                topics |= self.context.conversation.accept(item, self._wall())
+            else:
+                topics |= self.context.store.accept(item)
+        if topics and self.main.is_attached:
+            self.main.mark(topics)
+
+
+def _settle_garbage() -> None:
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE_THRESHOLD, 20, 20)
+
+
+def run_app(config: Config | None, host: Address | None, token: str, options: AppOptions) -> int:
+    """Run the app until the person quits: over a node of its own, or over the one at `host`.
+
+    Returns the exit code. Whatever ends it, the terminal is as it was and the node has ended.
+    """
+    connector = _embedding(config) if config is not None else _attaching(host, token)
+    app = ExoctlApp(options, is_embedded=config is not None)
+    return run_with(app, connector, is_embedded=config is not None)
+
+
+def run_with(app: ExoctlApp, connector: Connector, *, is_embedded: bool) -> int:
+    """Run an app over the node that a connector opens."""
+    logging.lastResort = None  # nothing may be written across the screen
+    node = NodeThread(connector, app.inbox, is_embedded=is_embedded)
+    app.attach(node)
+    node.start()
+    try:
+        anyio.run(_run, app)
+        node.close()
+    except ExoctlError as error:
+        return _explain(error)
+    finally:
+        node.close()
+    if app.ended_by is not None:
+        return _explain(app.ended_by)
+    return app.return_code or 0
+
+
+async def _run(app: ExoctlApp) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(_end_on_signal, app)
+        await app.run_async(mouse=app.options.mouse)
+        group.cancel_scope.cancel()
+
+
+async def _end_on_signal(app: ExoctlApp) -> None:
+    with anyio.open_signal_receiver(*SIGNALS) as signals:
+        async for number in signals:
+            app.exit(return_code=128 + number)
+
+
+def _explain(error: BaseException) -> int:
+    if not isinstance(error, ExoctlError):
+        raise error
+    failure = error.failure
+    sys.stderr.write(f"exoctl: {failure.message}\n")
+    if failure.remedy:
+        sys.stderr.write(f"        {failure.remedy}\n")
+    return error.exit_code
+
+
+def _embedding(config: Config) -> Connector:
+    @asynccontextmanager
+    async def connect() -> AsyncGenerator[NodeHandle]:
+        from node.runtime import open_node  # noqa: PLC0415 - loaded while the first frame shows
+
+        async with open_node(config) as handle:
+            yield handle
+
+    return connect
+
+
+def _attaching(host: Address | None, token: str) -> Connector:
+    if host is None:
+        raise ValueError("either a config or a host is needed")
+
+    @asynccontextmanager
+    async def connect() -> AsyncGenerator[NodeHandle]:
+        from node.client import connect as connect_client  # noqa: PLC0415 - as above
+
+        async with connect_client(host, token) as handle:
+            yield handle
+
+    return connect

@@ -1,0 +1,174 @@
+"""What the screen knows of the cluster. Of the screen's thread alone; no textual here."""
+
+import collections
+from collections.abc import Callable, Mapping
+
+from node.handle import Lagged, LocalView, StreamItem
+from node.model.errors import Failure
+from node.model.ids import NodeId
+from node.model.register import (
+    DownloadFigures,
+    MachineFigures,
+    Register,
+    RouterFigures,
+    RunnerFigures,
+)
+from node.model.session import Entry, Rewind, SessionStarted
+from node.model.state import Snapshot, State
+from tui.bridge.inbox import Connected, Disconnected, InboxItem, Streamed
+from tui.bridge.rates import History, Rate
+from tui.viewmodel.cluster import ClusterView
+
+EVENTS_MAX = 65_536
+HISTORY_SECONDS = 240
+STALE_SECONDS = 3.0
+
+NODES, LINKS, PLACEMENTS, DOWNLOADS, EVENTS, SESSION, LOCAL = (
+    "nodes",
+    "links",
+    "placements",
+    "downloads",
+    "events",
+    "session",
+    "local",
+)
+ALL = frozenset((NODES, LINKS, PLACEMENTS, DOWNLOADS, EVENTS, SESSION, LOCAL))
+
+_TOPICS: Mapping[str, frozenset[str]] = {
+    "MachineFigures": frozenset((NODES,)),
+    "RouterFigures": frozenset((NODES, SESSION)),
+    "ModelFigures": frozenset((DOWNLOADS,)),
+    "DownloadFigures": frozenset((DOWNLOADS,)),
+    "RunnerFigures": frozenset((PLACEMENTS, NODES)),
+    "RequestFigures": frozenset((PLACEMENTS,)),
+    "LinkFigures": frozenset((LINKS,)),
+}
+
+
+class ClusterStore:
+    """State, registers, events and rates; `accept` says which topics an item touches."""
+
+    def __init__(self, wall: Callable[[], float]) -> None:
+        self._wall = wall
+        self.state = State()
+        self.registers: dict[tuple[NodeId, str], Register] = {}
+        self.local: LocalView | None = None
+        self.events: collections.deque[Entry] = collections.deque(maxlen=EVENTS_MAX)
+        self.events_total = 0
+        self.is_connected = False
+        self.failure: Failure | None = None
+        self.retry_seconds = 0.0
+        self.heard_at = 0.0
+        self.skipped = 0
+        self.event_rate = Rate()
+        self.event_history = History(HISTORY_SECONDS)
+        self.download_history = History(HISTORY_SECONDS)
+        self.speed_history: dict[NodeId, History] = {}
+        self.load_history: dict[NodeId, History] = {}
+        self._view: ClusterView | None = None
+        self._live_from = -1
+
+    @property
+    def now(self) -> float:
+        """Wall clock, seconds since 1970."""
+        return self._wall()
+
+    @property
+    def view(self) -> ClusterView:
+        """Rows of what is known now."""
+        if self._view is None:
+            self._view = ClusterView(self.state, self.registers, self.local, self.now)
+        return self._view
+
+    @property
+    def stale_seconds(self) -> float:
+        """How old the figures are, once that is worth saying; else 0."""
+        if not self.heard_at:
+            return 0.0
+        age = self.now - self.heard_at
+        return age if age > STALE_SECONDS or not self.is_connected else 0.0
+
+    def forget_view(self) -> None:
+        """Have rows with ages made anew."""
+        self._view = None
+
+    def accept(self, item: InboxItem) -> frozenset[str]:
+        """Take an item; returns the topics that it touches."""
+        self._view = None
+        now = self.now
+        match item:
+            case Streamed():
+                self.heard_at = now
+                self.state = item.state
+                return self._stream(item.item, now)
+            case Connected():
+                self.heard_at = now
+                self.is_connected = True
+                self.failure = None
+                self.state = item.state
+                self._live_from = item.state.index
+                self.registers = dict(item.registers)
+                for register in item.registers.values():
+                    self._record(register, now)
+                return ALL
+            case Disconnected():
+                self.is_connected = False
+                self.failure = item.failure
+                self.retry_seconds = item.retry_seconds
+                return ALL
+            case LocalView():
+                self.local = item
+                return frozenset((LOCAL, SESSION))
+            case _:
+                return frozenset()
+
+    def _stream(self, item: StreamItem, now: float) -> frozenset[str]:
+        match item:
+            case Register():
+                kind = type(item.value).__name__
+                self.registers[item.node, kind] = item
+                self._record(item, now)
+                return _TOPICS.get(kind, ALL)
+            case Entry():
+                self._append(item)
+                if item.index > self._live_from:
+                    self.event_rate.add(1, now)
+                return frozenset((EVENTS, PLACEMENTS, NODES, SESSION))
+            case Rewind():
+                while self.events and self.events[-1].index >= item.index:
+                    self.events.pop()
+                return ALL
+            case SessionStarted():
+                return frozenset((SESSION, NODES))
+            case Lagged():
+                self.skipped += item.skipped
+                return frozenset((EVENTS,))
+            case Snapshot():
+                return ALL
+
+    def _append(self, entry: Entry) -> None:
+        if self.events and entry.index <= self.events[-1].index:
+            return
+        self.events.append(entry)
+        self.events_total += 1
+
+    def _record(self, register: Register, now: float) -> None:
+        value = register.value
+        if isinstance(value, MachineFigures):
+            load = value.processor_fraction if value.gpu_fraction is None else value.gpu_fraction
+            self._history(self.load_history, register.node).add(load, now)
+        elif isinstance(value, RunnerFigures):
+            speed = max((item.tokens_per_second for item in value.runners), default=0.0)
+            self._history(self.speed_history, register.node).add(speed, now)
+        elif isinstance(value, RouterFigures):
+            self.event_history.add(self.event_rate.value(now), now)
+        elif isinstance(value, DownloadFigures):
+            total = sum(row.bytes_per_second for row in self.view.downloads)
+            self.download_history.add(total, now)
+
+    @staticmethod
+    def _history(histories: dict[NodeId, History], node: NodeId) -> History:
+        history = histories.get(node)
+        if history is None:
+            history = histories[node] = History(HISTORY_SECONDS)
+        return history

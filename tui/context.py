@@ -1,0 +1,112 @@
+"""What every pane needs: the store, the palette, the node, and how to do things."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from node.model.ids import InstanceId, NodeId, RequestId
+from node.model.session import Entry
+from tui.app_options import AppOptions
+from tui.bridge.conversation import Conversation
+from tui.bridge.node_thread import NodeLink
+from tui.bridge.store import ClusterStore
+from tui.paint.palette import Palette
+from tui.viewmodel.cluster import ClusterView
+from tui.viewmodel.rows import Level
+
+
+class Doer(Protocol):
+    """Does actions by id; the main screen."""
+
+    def perform(self, action_id: str, argument: str = "") -> None:
+        """Do an action, or say why not."""
+        ...
+
+    def say(self, text: str, level: Level = "ok") -> None:
+        """Tell the person something, for a few seconds."""
+        ...
+
+    def mark(self, topics: frozenset[str]) -> None:
+        """Have panes of these topics painted in the next frame."""
+        ...
+
+    def show_entry(self, entry: Entry) -> None:
+        """Show an entry of the log as JSON."""
+        ...
+
+
+class Context:
+    """Shared by all panes of one app. Of the screen's thread alone."""
+
+    def __init__(
+        self,
+        store: ClusterStore,
+        node: NodeLink,
+        palette: Palette,
+        options: AppOptions,
+        *,
+        is_embedded: bool,
+    ) -> None:
+        self.store = store
+        self.node = node
+        self.palette = palette
+        self.options = options
+        self.is_embedded = is_embedded
+        self.doer: Doer | None = None
+        self.conversation = Conversation()
+        self.random_hex: Callable[[int], str] = _no_chance
+        self.instance: InstanceId | None = None
+        """The placement that is looked at."""
+        self.chosen_node: NodeId | None = None
+        """The node that is looked at."""
+        self.chosen_request: RequestId | None = None
+        self._held: ClusterView | None = None
+        self._held_events = 0
+
+    @property
+    def is_ascii(self) -> bool:
+        """Only ASCII may be drawn."""
+        return self.options.ascii
+
+    @property
+    def view(self) -> ClusterView:
+        """The rows to draw: those of now, or of when the screen was held still."""
+        return self._held or self.store.view
+
+    @property
+    def is_held(self) -> bool:
+        """The screen is held still."""
+        return self._held is not None
+
+    @property
+    def events_since_held(self) -> int:
+        """Entries that came while the screen is held still."""
+        return self.store.events_total - self._held_events if self._held else 0
+
+    def hold(self) -> None:
+        """Hold the screen still, or let it go on."""
+        self._held = None if self._held else self.store.view
+        self._held_events = self.store.events_total
+
+    def perform(self, action_id: str, argument: str = "") -> None:
+        """Do an action, or say why not."""
+        if self.doer is not None:
+            self.doer.perform(action_id, argument)
+
+    def show_entry(self, entry: Entry) -> None:
+        """Show an entry of the log as JSON."""
+        if self.doer is not None:
+            self.doer.show_entry(entry)
+
+    def say(self, text: str, level: Level = "ok") -> None:
+        """Tell the person something, for a few seconds."""
+        if self.doer is not None:
+            self.doer.say(text, level)
+
+    def mark(self, topics: frozenset[str]) -> None:
+        """Have panes of these topics painted in the next frame."""
+        if self.doer is not None:
+            self.doer.mark(topics)
+
+
+def _no_chance(_characters: int) -> str:
+    raise RuntimeError("the app sets this at its start")

@@ -1,0 +1,1 @@
+"""Dialogs: modal screens over the views."""

@@ -1,0 +1,121 @@
+"""Help, made of the registry: what acts here, what acts everywhere, what the signs mean."""
+
+from itertools import zip_longest
+
+from textual.app import ComposeResult
+
+from tui.actions.action import GLOBAL, Action
+from tui.actions.catalogue import SCOPE_TITLES, VIEWS
+from tui.actions.registry import in_scope
+from tui.context import Context
+from tui.dialogs.dialog import Dialog
+from tui.viewmodel import glyphs
+from tui.widgets.painted import Parts
+from tui.widgets.text_pane import TextPane
+
+KEY_CELLS = 11
+COLUMN_CELLS = 50
+WIDE = 2 * COLUMN_CELLS + 8
+
+
+class HelpDialog(Dialog):
+    """One or two columns, the scopes of what has the focus first."""
+
+    BINDINGS = [("question_mark", "close", "Close"), ("f1", "close", "Close"), ("q", "close", "")]
+
+    def __init__(self, context: Context, scopes: tuple[str, ...], view: str) -> None:
+        super().__init__()
+        self.context = context
+        self.scopes = scopes
+        self.title_of_view = dict(VIEWS).get(view, view)
+
+    def compose(self) -> ComposeResult:
+        """The keys in a pane."""
+        pane = TextPane(self.context, [], identity="help")
+        pane.add_class("dialog-pane")
+        pane.title_parts = [("Help ", "text b"), (f"{glyphs.DOT} {self.title_of_view} ", "dim")]
+        pane.foot_parts = [("esc ", "accent b"), ("closes", "dim")]
+        self.pane = pane
+        yield pane
+
+    def on_mount(self) -> None:
+        """As wide and high as is needed."""
+        is_wide = self.size.width >= WIDE
+        lines = self.lines(is_wide=is_wide)
+        self.pane.styles.width = WIDE if is_wide else min(self.size.width, COLUMN_CELLS + 8)
+        self.pane.styles.height = min(len(lines) + 2, self.size.height - 2)
+        self.pane.lines = lines
+        self.pane.focus()
+
+    def lines(self, *, is_wide: bool) -> list[Parts]:
+        """Everything that can be done here."""
+        shown = [scope for scope in self.scopes if scope in SCOPE_TITLES]
+        if any(scope != "chat" for scope in self.scopes):
+            shown.append("list")
+        local: list[Parts] = []
+        for scope in dict.fromkeys(shown):
+            local += _section(SCOPE_TITLES[scope], in_scope(scope))
+        local += _legend()
+        everywhere = _section(SCOPE_TITLES[GLOBAL], in_scope(GLOBAL))
+        if not is_wide:
+            return [*local, *everywhere]
+        return [
+            _pad(left or [], COLUMN_CELLS + 2) + (right or [])
+            for left, right in zip_longest(everywhere, local)
+        ]
+
+
+def _pad(parts: Parts, width: int) -> Parts:
+    used = sum(len(words) for words, _ in parts)
+    return [*parts, (" " * max(0, width - used), "text")]
+
+
+def _section(title: str, actions: list[Action]) -> list[Parts]:
+    lines: list[Parts] = [[(title, "text b")]]
+    digits = [action for action in actions if len(action.keys) == 1 and action.keys[0].isdigit()]
+    if digits:
+        lines.append([(f"{'1-8':<{KEY_CELLS}}", "accent b"), ("Show a view", "text")])
+    for action in actions:
+        if action in digits:
+            continue
+        title_text = action.title
+        lines.append(
+            [
+                (f"{action.key_text:<{KEY_CELLS}}", "accent b"),
+                (title_text, "text"),
+                (f"  :{action.command}", "faint"),
+            ]
+        )
+    return [*lines, []]
+
+
+def _legend() -> list[Parts]:
+    return [
+        [("Signs", "text b")],
+        [
+            (f"{glyphs.DIAMOND} ", "master"),
+            ("master  ", "dim"),
+            (f"{glyphs.FULL_CIRCLE} ", "ok"),
+            ("fine  ", "dim"),
+            (f"{glyphs.OPEN_CIRCLE} ", "busy"),
+            ("under way", "dim"),
+        ],
+        [
+            (f"{glyphs.UP} ", "warn"),
+            ("look  ", "dim"),
+            (f"{glyphs.CROSS} ", "bad"),
+            ("failed  ", "dim"),
+            (f"{glyphs.CHECK} ", "ok"),
+            ("whole", "dim"),
+        ],
+        [
+            (f"{glyphs.HEAVY * 2} ", "accent"),
+            ("Thunderbolt  ", "dim"),
+            (f"{glyphs.THIN * 2} ", "text"),
+            ("Ethernet  ", "dim"),
+            (f"{glyphs.DASHED * 2} ", "text"),
+            ("Wi-Fi, return of token ids", "dim"),
+        ],
+        [("Each node keeps one hue in every pane.", "dim")],
+        [],
+    ]

@@ -1,0 +1,103 @@
+"""Actions on the pane that has the focus, or on the pane of their scope."""
+
+from tui.bridge.store import NODES, PLACEMENTS
+from tui.shell import Handler, Shell
+from tui.viewmodel import text
+from tui.widgets.event_log import EventLog
+from tui.widgets.list_pane import ListPane
+from tui.widgets.topology import TopologyPane
+
+
+def handlers(shell: Shell) -> dict[str, Handler]:
+    """Lists, topology and events."""
+    found: dict[str, Handler] = {}
+    for verb in ("up", "down", "page_up", "page_down", "top", "bottom"):
+        found[f"list.{verb}"] = _mover(shell, verb)
+    found["list.open"] = lambda _: _open(shell)
+    found["topology.next_node"] = lambda _: _walk(shell, 1)
+    found["topology.previous_node"] = lambda _: _walk(shell, -1)
+    found["topology.next_placement"] = lambda _: _next_ring(shell)
+    found["topology.matrix"] = lambda _: _matrix(shell)
+    found["events.follow"] = lambda _: _follow(shell)
+    found["events.goto"] = lambda argument: _goto(shell, argument)
+    found["events.next_problem"] = lambda _: _next_problem(shell)
+    return found
+
+
+def _mover(shell: Shell, verb: str) -> Handler:
+    def move(_argument: str) -> None:
+        pane = shell.pane_for("list")
+        if isinstance(pane, ListPane):
+            pane.move(verb)
+
+    return move
+
+
+def _open(shell: Shell) -> None:
+    pane = shell.pane_for("list")
+    if pane is not None:
+        pane.open_chosen()
+
+
+def _topology(shell: Shell) -> TopologyPane | None:
+    pane = shell.pane_for("topology")
+    return pane if isinstance(pane, TopologyPane) else None
+
+
+def _walk(shell: Shell, step: int) -> None:
+    pane = _topology(shell)
+    if pane is not None:
+        pane.walk(step)
+
+
+def _matrix(shell: Shell) -> None:
+    pane = _topology(shell)
+    if pane is not None:
+        pane.shows_matrix = not pane.shows_matrix
+        pane.paint()
+
+
+def _next_ring(shell: Shell) -> None:
+    rows = shell.context.view.placements
+    if not rows:
+        shell.say("nothing is placed yet: n places a model", "warn")
+        return
+    known = [row.instance for row in rows]
+    here = shell.context.instance
+    place = known.index(here) + 1 if here is not None and here in known else 0
+    shell.context.instance = known[place % len(known)]
+    shell.mark(frozenset((NODES, PLACEMENTS)))
+
+
+def _log(shell: Shell) -> EventLog | None:
+    pane = shell.pane_for("events")
+    return pane if isinstance(pane, EventLog) else None
+
+
+def _follow(shell: Shell) -> None:
+    log = _log(shell)
+    if log is not None:
+        log.follow()
+
+
+def _goto(shell: Shell, argument: str) -> None:
+    log = _log(shell)
+    if log is None:
+        return
+    digits = argument.replace(",", "").replace("_", "")
+    if not digits.isdecimal():
+        shell.prompt("goto ", f"{argument!r} is no index" if argument else "")
+        return
+    if not log.go_to(int(digits)):
+        shown = log.shown
+        if not shown:
+            shell.say("no event is here yet", "warn")
+            return
+        span = f"{text.count(shown[0].index)} to {text.count(shown[-1].index)}"
+        shell.say(f"index {digits} is not among {span}", "warn")
+
+
+def _next_problem(shell: Shell) -> None:
+    log = _log(shell)
+    if log is not None and not log.next_problem():
+        shell.say("no warning and no failure among these events")

@@ -1,0 +1,1 @@
+"""Drawing on cells: canvas, inks, bars."""

@@ -1,0 +1,1 @@
+"""State and registers to rows for drawing: pure, no framework."""

@@ -1,0 +1,171 @@
+"""Entries of the log as rows: kind, subject and one line of words."""
+
+from collections.abc import Mapping
+from typing import assert_never
+
+from node.core.apply import read_event
+from node.model import event as facts
+from node.model.event import Event
+from node.model.ids import NodeId, short
+from node.model.instance import RunnerPhase
+from node.model.session import Entry
+from node.model.state import State
+from tui.viewmodel import glyphs, text
+from tui.viewmodel.rows import EventRow, Level
+
+Description = tuple[str, str, Level]
+"""Subject, summary, level."""
+
+_ClusterEvent = facts.ClusterFounded | facts.SessionOpened | facts.ViewChanged
+_NodeEvent = (
+    facts.NodeAdmitted
+    | facts.NodeRevoked
+    | facts.NodeDescribed
+    | facts.NodeLost
+    | facts.NodeReturned
+    | facts.NodeCordoned
+)
+_InstanceEvent = (
+    facts.InstancePlaced
+    | facts.InstanceStopping
+    | facts.InstanceRemoved
+    | facts.RunnerChanged
+    | facts.RunnerRestartRequested
+)
+
+
+class Names:
+    """Names and hues of nodes, for ids that an entry speaks of."""
+
+    def __init__(self, state: State, hues: Mapping[NodeId, str]) -> None:
+        self._state = state
+        self._hues = hues
+
+    def name(self, node: NodeId) -> str:
+        """The node's name, or the head of its id where it is no member."""
+        record = self._state.nodes.get(node)
+        return record.name if record else short(node) or "nobody"
+
+    def hue(self, node: NodeId) -> str:
+        """The node's ink."""
+        return self._hues.get(node, "dim")
+
+
+def event_row(entry: Entry, names: Names) -> EventRow:
+    """The row of one entry."""
+    event = read_event(entry.payload)
+    if event is None:
+        kind, subject, summary = "unknown", "", "written by a newer version"
+        level: Level = "warn"
+    else:
+        kind = type(event).__name__
+        subject, summary, level = describe(event, names)
+    return EventRow(
+        index=entry.index,
+        at=entry.written_at,
+        origin=names.name(entry.id.origin),
+        hue=names.hue(entry.id.origin),
+        sequence=entry.id.sequence,
+        kind=kind,
+        subject=subject,
+        summary=summary,
+        level=level,
+        is_resubmitted=entry.resubmitted,
+    )
+
+
+def describe(event: Event, names: Names) -> Description:
+    """Subject, one line of words, and how much it matters."""
+    match event:
+        case facts.ClusterFounded() | facts.SessionOpened() | facts.ViewChanged():
+            return _cluster(event, names)
+        case (
+            facts.InstancePlaced()
+            | facts.InstanceStopping()
+            | facts.InstanceRemoved()
+            | facts.RunnerChanged()
+            | facts.RunnerRestartRequested()
+        ):
+            return _instance(event, names)
+        case facts.CommandDecided():
+            return _decided(event, names)
+        case facts.DecisionWithdrawn():
+            return event.command, "withdrawn", "warn"
+        case facts.ProposalRejected():
+            words = f"{names.name(event.asked_by)}: {event.failure.message}"
+            return event.command or "", words, "bad"
+        case _:
+            return _node(event, names)
+
+
+def _cluster(event: _ClusterEvent, names: Names) -> Description:
+    match event:
+        case facts.ClusterFounded():
+            return event.name, f"founded by {names.name(event.founder)}", "ok"
+        case facts.SessionOpened():
+            session = event.session
+            words = f"{names.name(session.master)} masters"
+            return f"t{session.term}", words + (f": {event.reason}" if event.reason else ""), "ok"
+        case facts.ViewChanged():
+            inside = ", ".join(names.name(node) for node in event.in_sync)
+            return text.plural(len(event.in_sync), "disk"), f"in sync: {inside}", "idle"
+        case _:
+            assert_never(event)
+
+
+def _node(event: _NodeEvent, names: Names) -> Description:
+    match event:
+        case facts.NodeAdmitted():
+            return event.name, f"let in by {names.name(event.admitted_by)}", "ok"
+        case facts.NodeRevoked():
+            return names.name(event.node), event.reason, "warn"
+        case facts.NodeDescribed():
+            machine = event.machine
+            memory = text.memory(machine.memory_bytes)
+            return event.name, f"{machine.chip}, {memory}, exoctl {event.version}", "idle"
+        case facts.NodeLost():
+            return names.name(event.node), event.reason, "bad"
+        case facts.NodeReturned():
+            return names.name(event.node), "heard again", "ok"
+        case facts.NodeCordoned():
+            words = "no new shards" if event.cordoned else "takes shards again"
+            return names.name(event.node), words, "warn" if event.cordoned else "ok"
+        case _:
+            assert_never(event)
+
+
+def _instance(event: _InstanceEvent, names: Names) -> Description:
+    match event:
+        case facts.InstancePlaced():
+            split = ", ".join(
+                f"{names.name(shard.node)} {text.layers(shard.first_layer, shard.end_layer)}"
+                for shard in event.instance.shards
+            )
+            return event.instance.instance, f"{event.instance.model} on {split}", "ok"
+        case facts.InstanceStopping():
+            return event.instance, "stop decided", "warn"
+        case facts.InstanceRemoved():
+            return event.instance, event.reason or "all runners are gone", "idle"
+        case facts.RunnerRestartRequested():
+            return event.instance, f"attempt {event.attempt}: {event.reason}", "warn"
+        case facts.RunnerChanged():
+            runner = event.runner
+            words = f"{runner.phase.value.replace('_', ' ')} on {names.name(runner.node)}"
+            if runner.failure is not None:
+                words += f": {runner.failure.message}"
+            return runner.runner, words, _runner_level(runner.phase)
+        case _:
+            assert_never(event)
+
+
+def _runner_level(phase: RunnerPhase) -> Level:
+    if phase is RunnerPhase.FAILED:
+        return "bad"
+    return "ok" if phase is RunnerPhase.READY else "busy"
+
+
+def _decided(event: facts.CommandDecided, names: Names) -> Description:
+    parts = [(type(item).__name__, *describe(item, names)) for item in event.events]
+    words = f" {glyphs.DOT} ".join(f"{kind} {summary}" for kind, _, summary, _ in parts)
+    level: Level = parts[0][3] if parts else "idle"
+    return event.subject or event.command, words or "nothing to do", level

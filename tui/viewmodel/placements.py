@@ -1,0 +1,155 @@
+"""Rows of instances and of the requests that they serve."""
+
+from node.core.instance_status import InstanceStatus, status
+from node.model.ids import InstanceId, NodeId, RunnerId
+from node.model.instance import Instance
+from node.model.register import RequestFigures, RunnerProgress
+from node.model.request import RequestPhase, RequestRecord
+from node.model.state import State
+from tui.viewmodel.figures import Registers, each, runner_progress
+from tui.viewmodel.rows import Level, PlacementRow, RequestRow, Run
+
+_PHASES: dict[RequestPhase, tuple[Level, str]] = {
+    RequestPhase.QUEUED: ("idle", "queued"),
+    RequestPhase.PREFILL: ("busy", "prefill"),
+    RequestPhase.DECODE: ("busy", "decode"),
+    RequestPhase.DONE: ("ok", "done"),
+    RequestPhase.FAILED: ("bad", "failed"),
+    RequestPhase.CANCELLED: ("warn", "cancelled"),
+}
+_RUNNING = (RequestPhase.QUEUED, RequestPhase.PREFILL, RequestPhase.DECODE)
+
+
+def placement_rows(
+    state: State, registers: Registers, hues: dict[NodeId, str], now: float
+) -> list[PlacementRow]:
+    """Every instance, the oldest first."""
+    progress = runner_progress(registers)
+    first_tokens = _first_tokens(registers)
+    ordered = sorted(state.instances.values(), key=lambda item: (item.placed_index, item.instance))
+    return [
+        _placement(
+            state,
+            instance,
+            status(state, instance.instance, registers),
+            (progress, hues, first_tokens.get(instance.instance, 0.0)),
+            now,
+        )
+        for instance in ordered
+    ]
+
+
+_Around = tuple[dict[RunnerId, RunnerProgress], dict[NodeId, str], float]
+
+
+def _placement(
+    state: State, instance: Instance, condition: InstanceStatus, around: _Around, now: float
+) -> PlacementRow:
+    progress, hues, first_token = around
+    mine = [progress[shard.runner] for shard in instance.shards if shard.runner in progress]
+    failure = condition.failure
+    return PlacementRow(
+        instance=instance.instance,
+        model=instance.model,
+        level=placement_level(condition),
+        word=condition.word,
+        detail=condition.detail,
+        ready=condition.ready,
+        speed=max((item.tokens_per_second for item in mine), default=0.0),
+        running=sum(item.requests_running for item in mine),
+        queued=sum(item.requests_queued for item in mine),
+        transport=instance.transport if len(instance.shards) > 1 else "",
+        strategy="pipeline" if len(instance.shards) > 1 else "single",
+        runs=_runs(state, instance, hues),
+        layer_count=instance.layer_count,
+        layers_loaded=condition.layers_loaded,
+        context_tokens=instance.context_tokens,
+        memory_bytes=sum(shard.weight_bytes + shard.cache_bytes for shard in instance.shards),
+        up_seconds=max(0.0, now - instance.placed_at) if instance.placed_at else 0.0,
+        first_token_seconds=first_token,
+        predicted_speed=instance.predicted_tokens_per_second,
+        failure=failure.message if failure else "",
+        remedy=failure.remedy if failure else "",
+    )
+
+
+def placement_level(condition: InstanceStatus) -> Level:
+    """How an instance stands, as an ink."""
+    match condition.word:
+        case "READY" | "RUNNING":
+            return "ok"
+        case "FAILED":
+            return "bad"
+        case "DEGRADED" | "STOPPING":
+            return "warn"
+        case "PREPARING" | "CONNECTING" | "LOADING" | "WARMING UP":
+            return "busy"
+
+
+def _runs(state: State, instance: Instance, hues: dict[NodeId, str]) -> tuple[Run, ...]:
+    runs: list[Run] = []
+    for shard in instance.shards:
+        node = state.nodes.get(shard.node)
+        runner = state.runners.get(shard.runner)
+        runs.append(
+            Run(
+                node=shard.node,
+                name=node.name if node else shard.node[:8],
+                hue=hues.get(shard.node, "dim"),
+                first_layer=shard.first_layer,
+                end_layer=shard.end_layer,
+                runner=shard.runner,
+                word=runner.phase.value.replace("_", " ") if runner else "asked for",
+            )
+        )
+    return tuple(runs)
+
+
+def _first_tokens(registers: Registers) -> dict[InstanceId, float]:
+    """The newest request's seconds to its first token, by instance."""
+    newest: dict[InstanceId, RequestRecord] = {}
+    for _, value in each(registers, RequestFigures):
+        for request in value.requests:
+            held = newest.get(request.instance)
+            if request.first_token_seconds and (
+                held is None or request.started_at > held.started_at
+            ):
+                newest[request.instance] = request
+    return {instance: request.first_token_seconds for instance, request in newest.items()}
+
+
+def request_rows(
+    state: State, registers: Registers, hues: dict[NodeId, str], now: float
+) -> list[RequestRow]:
+    """Every known generation: the running ones by age, then the ended ones, the last first."""
+    rows: list[tuple[bool, float, RequestRow]] = []
+    for node, value in each(registers, RequestFigures):
+        record = state.nodes.get(node)
+        name = record.name if record else node[:8]
+        for request in value.requests:
+            row = _request(request, name, hues.get(node, "dim"), now)
+            running = request.phase in _RUNNING
+            rows.append((not running, request.started_at if running else -request.ended_at, row))
+    rows.sort(key=lambda item: item[:2])
+    return [row for _, _, row in rows]
+
+
+def _request(request: RequestRecord, name: str, hue: str, now: float) -> RequestRow:
+    level, word = _PHASES[request.phase]
+    end = request.ended_at or now
+    return RequestRow(
+        request=request.request,
+        model=request.model,
+        instance=request.instance,
+        level=level,
+        word=word,
+        prompt_tokens=request.prompt_tokens,
+        prefilled_tokens=request.prefilled_tokens,
+        output_tokens=request.output_tokens,
+        first_token_seconds=request.first_token_seconds,
+        speed=request.tokens_per_second,
+        age_seconds=max(0.0, end - request.started_at),
+        taken_by=name,
+        hue=hue,
+        failure=request.failure.message if request.failure else "",
+    )

@@ -1,0 +1,1 @@
+"""The views: how panes are put together."""

@@ -1,0 +1,59 @@
+"""What needs the person, above the view; nothing where nothing does."""
+
+from typing import ClassVar
+
+from tui.bridge.store import ALL
+from tui.paint.canvas import Canvas
+from tui.viewmodel import glyphs, text
+from tui.viewmodel.rows import SYMBOLS, Notice
+from tui.widgets.painted import Painted
+
+LINES_MAX = 3
+TALL = 36
+"""From this many lines of the screen on it may take more than one."""
+
+
+class Banner(Painted):
+    """One line for each notice, the worst first."""
+
+    topics: ClassVar[frozenset[str]] = ALL
+    surface: ClassVar[str] = "raised"
+    fades: ClassVar[bool] = False
+
+    def notices(self) -> list[Notice]:
+        """The gone node first, then what the cluster says."""
+        store = self.context.store
+        if not store.heard_at:
+            return []
+        found = [item for item in self.context.view.notices if item.level in ("bad", "warn")]
+        if store.failure is not None and not store.is_connected:
+            age = text.duration(store.stale_seconds)
+            gone = Notice(
+                level="bad",
+                title=f"The node is gone for {age}",
+                text=f"{store.failure.message}; tried again every few seconds. Figures are old.",
+                key="q quits",
+            )
+            found.insert(0, gone)
+        return found
+
+    def fit(self) -> None:
+        """Take as many lines as there are notices."""
+        most = LINES_MAX if self.screen.size.height >= TALL else 1
+        lines = min(most, len(self.notices()))
+        if self.styles.height is None or self.styles.height.value != lines:
+            self.styles.height = lines
+            self.display = lines > 0
+
+    def draw(self, canvas: Canvas) -> None:
+        """Symbol, title, words, and the key that helps."""
+        found = self.notices()
+        for y, notice in enumerate(found[: canvas.height]):
+            ink = notice.level
+            canvas.put(1, y, f"{SYMBOLS[ink]} ", f"{ink} b")
+            x = canvas.put(3, y, notice.title, f"{ink} b")
+            rest = len(found) - canvas.height
+            key = notice.key if y + 1 < canvas.height or rest <= 0 else f"and {rest} more"
+            right = canvas.right(canvas.width - 1, y, key, "accent") - 2
+            words = text.shorten(f"  {notice.text}", max(0, right - x))
+            canvas.put(x, y, words.replace("\n", f" {glyphs.DOT} "), "text")

@@ -1,0 +1,127 @@
+"""Models on their way to nodes."""
+
+from typing import ClassVar
+
+from tui.bridge.store import DOWNLOADS
+from tui.paint.bars import line
+from tui.paint.canvas import Canvas
+from tui.viewmodel import glyphs, text
+from tui.viewmodel.matching import matcher
+from tui.viewmodel.rows import SYMBOLS, DownloadRow
+from tui.widgets.list_pane import ListPane
+from tui.widgets.painted import Parts
+
+NODE_CELLS = 9
+
+
+class DownloadsPane(ListPane):
+    """A row for each download; the cause below a failed one where there is room."""
+
+    scope: ClassVar[str] = "downloads"
+    topics: ClassVar[frozenset[str]] = frozenset((DOWNLOADS,))
+    rows: list[DownloadRow] = []
+    row_lines = 1
+
+    def prepare(self) -> None:
+        """Take the rows that match, with two lines for each where there is room."""
+        matches = matcher(self._words)
+        self.rows = [
+            row
+            for row in self.context.view.downloads
+            if matches(f"{row.model} {row.name} {row.phase}")
+        ]
+        self.row_lines = 2 if len(self.rows) * 2 <= self.size.height else 1
+
+    def count(self) -> int:
+        """How many downloads match."""
+        return len(self.rows)
+
+    def key_of(self, place: int) -> object:
+        """Node and model."""
+        return (self.rows[place].node, self.rows[place].model) if place < len(self.rows) else None
+
+    def heading(self) -> Parts:
+        """Title and what is under way."""
+        rows = self.context.view.downloads
+        parts: Parts = [("Downloads ", "text b")]
+        for word, phases in (
+            ("active", ("downloading", "converting", "verifying", "resolving")),
+            ("queued", ("queued", "paused")),
+            ("failed", ("failed",)),
+        ):
+            number = sum(row.phase in phases for row in rows)
+            if number:
+                parts.append((f"{number} {word} ", "bad" if word == "failed" else "dim"))
+        if self._words:
+            parts.append((f"{glyphs.DOT} filter {self._words} ", "warn"))
+        return parts
+
+    def footing(self) -> Parts:
+        """Speed of all of them together."""
+        total = sum(row.bytes_per_second for row in self.context.view.downloads)
+        return [(f"{text.rate(total)}", "dim")] if total else []
+
+    def draw_empty(self, canvas: Canvas) -> None:
+        """No downloads: say which models are there."""
+        if not self.context.store.heard_at:
+            return
+        y = max(0, canvas.height // 2 - 2)
+        if self._words:
+            canvas.centre(y, "No download matches the filter.", "dim")
+            return
+        canvas.centre(y, "No downloads.", "text b")
+        held = [row for row in self.context.view.models if row.whole]
+        words = f"{text.plural(len(held), 'model')} on disk" if held else "No model on disk yet"
+        canvas.centre(y + 1, words, "dim")
+        if held:
+            canvas.centre(y + 3, "4 shows them", "dim")
+
+    def draw_row(self, canvas: Canvas, y: int, place: int) -> None:
+        """Node, model, bar, per cent, and speed with the time left or the phase."""
+        row = self.rows[place]
+        canvas.put(0, y, SYMBOLS[row.level], row.level)
+        x = canvas.put(2, y, text.middle(row.name, NODE_CELLS).ljust(NODE_CELLS), row.hue) + 1
+        status = _status(row, canvas.width, with_cause=self.row_lines == 1)
+        right = canvas.right(canvas.width, y, status, _ink(row)) - 1
+        if row.phase == "failed":
+            canvas.put(x, y, text.middle(row.model, right - x), "text")
+            if self.row_lines == 2:
+                canvas.put(2, y + 1, text.shorten(row.failure, canvas.width - 2), "bad")
+            return
+        moves = row.phase not in ("queued", "complete", "failed")
+        bar_cells = max(0, min(24, right - x - 22)) if moves else 0
+        if self.row_lines == 2:
+            bar_cells = 0
+            if moves:
+                line(canvas, (2, y + 1), canvas.width - 2, row.fraction, row.hue)
+        if row.phase not in ("queued", "complete"):
+            right = canvas.right(right, y, text.percent(row.fraction), "text b") - 1
+        if bar_cells >= 6:
+            right -= bar_cells + 1
+            line(canvas, (right + 1, y), bar_cells, row.fraction, row.hue)
+        canvas.put(x, y, text.middle(row.model, right - x), "text")
+
+    def chosen_text(self) -> str:
+        """The model's name."""
+        return self.rows[self.cursor].model if self.cursor < len(self.rows) else ""
+
+    def open_chosen(self) -> None:
+        """Go to the downloads."""
+        self.context.perform("global.downloads")
+
+
+def _status(row: DownloadRow, width: int, *, with_cause: bool) -> str:
+    if row.phase == "complete":
+        return f"{glyphs.CHECK} {text.size(row.bytes_total)}"
+    if row.phase == "failed":
+        words = row.failure if with_cause and row.failure else "failed"
+        return text.shorten(words, max(8, width - 34))
+    if row.bytes_per_second <= 0:
+        return row.phase
+    left = row.seconds_left
+    time = text.duration(left) if left is not None else "?"
+    return f"{text.rate(row.bytes_per_second)} {time:>6}"
+
+
+def _ink(row: DownloadRow) -> str:
+    return {"failed": "bad", "complete": "ok", "paused": "warn"}.get(row.phase, "dim")

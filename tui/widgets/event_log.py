@@ -1,0 +1,211 @@
+"""The ordered log as it grows: only the visible rows are ever made."""
+
+import bisect
+from typing import ClassVar
+
+from textual.binding import BindingType
+
+from node.model.session import Entry
+from tui.bridge.store import EVENTS
+from tui.paint.canvas import Canvas
+from tui.viewmodel import glyphs, text
+from tui.viewmodel.events import event_row
+from tui.viewmodel.matching import matcher
+from tui.viewmodel.rows import SYMBOLS, EventRow
+from tui.widgets.list_pane import ListPane
+from tui.widgets.painted import Parts
+from tui.widgets.pane import bindings
+
+
+class EventLog(ListPane):
+    """Follows the newest entry until the cursor moves up."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("events")
+    scope: ClassVar[str] = "events"
+    topics: ClassVar[frozenset[str]] = frozenset((EVENTS,))
+    is_following = True
+    entries: list[Entry] = []
+    _matching: list[Entry] = []
+    _seen_total = -1
+    _seen_words = ""
+
+    def prepare(self) -> None:
+        """Take what is new; filtered rows are only looked at once."""
+        store = self.context.store
+        if not self.context.is_held and store.events_total != self._seen_total:
+            known = self.entries[-1].index if self.entries else -1
+            fresh = list(store.events)
+            rewound = bool(self.entries) and (not fresh or fresh[-1].index < known)
+            self.entries = fresh
+            self._seen_total = store.events_total
+            if rewound:
+                self._seen_words = "\0"
+            self._extend(known)
+        if self._words != self._seen_words:
+            self._seen_words = self._words
+            self._matching = self._match(self.entries)
+        if self.is_following:
+            self.cursor = max(0, self.count() - 1)
+            self._cursor_key = None
+
+    def _extend(self, known: int) -> None:
+        if not self._words:
+            return
+        place = bisect.bisect_right(self.entries, known, key=lambda entry: entry.index)
+        self._matching += self._match(self.entries[place:])
+
+    def _match(self, entries: list[Entry]) -> list[Entry]:
+        matches = matcher(self._words)
+        names = self.context.view.names
+        return [entry for entry in entries if matches(_words_of(event_row(entry, names)))]
+
+    @property
+    def shown(self) -> list[Entry]:
+        """Entries that match the filter."""
+        return self._matching if self._words else self.entries
+
+    def count(self) -> int:
+        """How many entries match."""
+        return len(self.shown)
+
+    def key_of(self, place: int) -> object:
+        """The entry's index."""
+        shown = self.shown
+        return shown[place].index if place < len(shown) else None
+
+    @property
+    def chosen(self) -> Entry | None:
+        """The entry under the cursor."""
+        shown = self.shown
+        return shown[self.cursor] if self.cursor < len(shown) else None
+
+    def move(self, verb: str) -> None:
+        """Moving up lets go of the newest; the last row takes hold of it again."""
+        super().move(verb)
+        self.is_following = self.cursor >= self.count() - 1
+        self.paint()
+
+    def follow(self) -> None:
+        """Follow the newest, or stay."""
+        self.is_following = not self.is_following
+        self.paint()
+
+    def go_to(self, index: int) -> bool:
+        """Put the cursor on the entry of that index, or on the next that is shown."""
+        shown = self.shown
+        place = bisect.bisect_left(shown, index, key=lambda entry: entry.index)
+        if place >= len(shown) or (shown and index < shown[0].index):
+            return False
+        self._put_cursor(place)
+        return shown[place].index == index
+
+    def next_problem(self) -> bool:
+        """Put the cursor on the next warning or failure below it, or on the first of all."""
+        names = self.context.view.names
+        shown = self.shown
+        for place in (*range(self.cursor + 1, len(shown)), *range(self.cursor + 1)):
+            if place < len(shown) and event_row(shown[place], names).level in ("warn", "bad"):
+                self._put_cursor(place)
+                return True
+        return False
+
+    def _put_cursor(self, place: int) -> None:
+        self.is_following = False
+        self.cursor = place
+        self._cursor_key = self.key_of(place)
+        self.paint()
+
+    def heading(self) -> Parts:
+        """Title, span, filter."""
+        parts: Parts = [("Events ", "text b")]
+        shown = self.shown
+        if shown and self.size.width > 60:
+            last = shown[min(len(shown) - 1, self.top + self.room - 1)].index
+            span = f"{text.count(shown[self.top].index)}{glyphs.EN_DASH}{text.count(last)} "
+            parts.append((span, "dim"))
+        if self._words:
+            parts.append((f"{glyphs.DOT} filter {self._words} ", "warn"))
+        return parts
+
+    def footing(self) -> Parts:
+        """Whether it follows, how fast entries come, what was skipped."""
+        store = self.context.store
+        rate = store.event_rate.value(store.now)
+        parts: Parts = []
+        if store.skipped:
+            parts.append((f" {store.skipped:,} skipped", "warn"))
+        if rate >= 0.05:
+            parts.append((f" {rate:.1f}/s", "dim"))
+        word = "following" if self.is_following else "f follows"
+        parts.append((f" {glyphs.DOWN} {word} ", "accent" if self.is_following else "dim"))
+        return parts
+
+    def draw_empty(self, canvas: Canvas) -> None:
+        """Nothing yet, or nothing that matches."""
+        if self.context.store.heard_at:
+            words = (
+                "No event matches the filter; esc clears it." if self._words else "No events yet."
+            )
+            canvas.centre(canvas.height // 2, words, "dim")
+
+    @property
+    def columns(self) -> tuple[int, int, int, int]:
+        """Cells of time, origin sequence, kind and subject at this width."""
+        width = self.size.width
+        if width >= 130:
+            return 13, 8, 22, 14
+        if width >= 96:
+            return 9, 0, 20, 12
+        return 0, 0, 16, 11
+
+    def draw_head(self, canvas: Canvas) -> None:
+        """Column heads, where the pane has a line for them."""
+        if not self.head_lines:
+            return
+        time, sequence, kind, subject = self.columns
+        x = canvas.right(9, 0, "index", "faint") and 11
+        if time:
+            canvas.put(x, 0, "time", "faint")
+            x += time
+        x = canvas.put(x, 0, f"{'origin':<11}", "faint")
+        if sequence:
+            canvas.right(x + sequence - 2, 0, "no.", "faint")
+            x += sequence
+        canvas.put(x, 0, "event", "faint")
+        canvas.put(x + kind + 1, 0, "subject", "faint")
+        canvas.put(x + kind + subject + 3, 0, "what happened", "faint")
+
+    def draw_row(self, canvas: Canvas, y: int, place: int) -> None:
+        """Index, time, origin, kind, subject, words."""
+        row = event_row(self.shown[place], self.context.view.names)
+        time, sequence, kind, subject = self.columns
+        canvas.right(9, y, text.count(row.index), "dim")
+        x = 11
+        if time:
+            canvas.put(x, y, text.clock(row.at, milliseconds=time > 9), "faint")
+            x += time
+        canvas.put(x, y, text.middle(row.origin, 10), row.hue)
+        x += 11
+        if sequence:
+            canvas.right(x + sequence - 2, y, str(row.sequence), "faint")
+            x += sequence
+        x = canvas.put(x, y, text.shorten(row.kind, kind).ljust(kind), "text") + 1
+        x = canvas.put(x, y, text.shorten(row.subject, subject).ljust(subject), "dim") + 1
+        loud = row.level in ("warn", "bad")
+        canvas.put(x, y, SYMBOLS[row.level] if loud else " ", row.level)
+        mark = "again: " if row.is_resubmitted else ""
+        ink = row.level if loud else "text"
+        canvas.put(x + 2, y, text.shorten(mark + row.summary, canvas.width - x - 2), ink)
+
+    def chosen_text(self) -> str:
+        """The row under the cursor as words."""
+        return _words_of(event_row(self.chosen, self.context.view.names)) if self.chosen else ""
+
+    def open_chosen(self) -> None:
+        """Show the entry as JSON."""
+        if self.chosen is not None:
+            self.context.show_entry(self.chosen)
+
+
+def _words_of(row: EventRow) -> str:
+    return f"{row.index} {row.origin} {row.kind} {row.subject} {row.summary}"

@@ -1,0 +1,158 @@
+"""Panes of rows with a cursor, and panes that follow what comes in."""
+
+from typing import ClassVar
+
+from textual import events
+from textual.binding import BindingType
+
+from tui.paint.canvas import Canvas
+from tui.viewmodel.matching import matcher
+from tui.widgets.pane import Pane, bindings
+
+WHEEL_ROWS = 3
+
+
+class ListPane(Pane):
+    """Rows under a head, one of them chosen. The cursor stays on its row when rows move."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("list")
+    head_lines: int = 0
+    row_lines: int = 1
+    has_cursor: bool = True
+
+    cursor = 0
+    top = 0
+    _words = ""
+
+    def count(self) -> int:
+        """How many rows there are now."""
+        raise NotImplementedError
+
+    def key_of(self, place: int) -> object:
+        """What a row is known by when rows move."""
+        return place
+
+    def draw_head(self, canvas: Canvas) -> None:
+        """Draw the column heads."""
+
+    def draw_row(self, canvas: Canvas, y: int, place: int) -> None:
+        """Draw one row."""
+        raise NotImplementedError
+
+    def draw_empty(self, canvas: Canvas) -> None:
+        """Draw the page that stands where there is no row."""
+
+    def prepare(self) -> None:
+        """Make the rows, before they are counted and drawn."""
+
+    _cursor_key: object = None
+
+    @property
+    def room(self) -> int:
+        """How many rows are visible."""
+        return max(1, (self.size.height - self.head_lines) // self.row_lines)
+
+    def draw(self, canvas: Canvas) -> None:
+        """Draw head and visible rows."""
+        self.prepare()
+        total = self.count()
+        if total == 0:
+            self.draw_empty(canvas)
+            return
+        self._keep_cursor(total)
+        self.draw_head(canvas)
+        for place in range(self.top, min(total, self.top + self.room)):
+            y = self.head_lines + (place - self.top) * self.row_lines
+            self.draw_row(canvas, y, place)
+            if place == self.cursor and self.has_cursor and self.has_focus:
+                for line in range(self.row_lines):
+                    canvas.ground(y + line, "cursor")
+
+    def _keep_cursor(self, total: int) -> None:
+        if self._cursor_key is not None and (
+            self.cursor >= total or self.key_of(self.cursor) != self._cursor_key
+        ):
+            for place in range(total):
+                if self.key_of(place) == self._cursor_key:
+                    self.cursor = place
+                    break
+        self.cursor = max(0, min(self.cursor, total - 1))
+        if self.has_cursor:
+            self.top = min(self.top, self.cursor)
+            self.top = max(self.top, self.cursor - self.room + 1)
+        self.top = max(0, min(self.top, total - self.room))
+
+    def move(self, verb: str) -> None:
+        """Move the cursor: `up`, `down`, `page_up`, `page_down`, `top`, `bottom`."""
+        total = self.count()
+        if not total:
+            return
+        steps = {
+            "up": -1,
+            "down": 1,
+            "page_up": -self.room,
+            "page_down": self.room,
+            "top": -total,
+            "bottom": total,
+        }
+        if self.has_cursor:
+            self.cursor = max(0, min(total - 1, self.cursor + steps[verb]))
+            self._cursor_key = self.key_of(self.cursor)
+            self.moved()
+        else:
+            self.top = max(0, min(total - self.room, self.top + steps[verb]))
+        self.paint()
+
+    def moved(self) -> None:
+        """The cursor is on another row."""
+
+    def set_filter(self, words: str) -> bool:
+        """Show only rows that match.
+
+        Raises:
+            ValueError: a regular expression can't be read.
+        """
+        matcher(words)
+        self._words = words
+        self.cursor = self.top = 0
+        self.paint()
+        return True
+
+    @property
+    def filter_words(self) -> str:
+        """The filter that is set."""
+        return self._words
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Scroll by the wheel."""
+        event.stop()
+        for _ in range(WHEEL_ROWS):
+            self.move("up")
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Scroll by the wheel."""
+        event.stop()
+        for _ in range(WHEEL_ROWS):
+            self.move("down")
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose the row under the pointer; open it on a double click."""
+        offset = event.get_content_offset(self)
+        if offset is None or not self.has_cursor:
+            return
+        place = self.top + (offset.y - self.head_lines) // self.row_lines
+        if offset.y >= self.head_lines and place < self.count():
+            self.cursor = place
+            self._cursor_key = self.key_of(place)
+            self.moved()
+            self.paint()
+            if event.chain > 1:
+                self.open_chosen()
+
+    def on_focus(self) -> None:
+        """Show the cursor."""
+        self.paint()
+
+    def on_blur(self) -> None:
+        """Hide the cursor."""
+        self.paint()

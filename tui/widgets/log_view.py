@@ -1,0 +1,185 @@
+"""Lines of logs, and the sources that they come from."""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from node.handle import LogLine
+from tui.context import Context
+from tui.paint.canvas import Canvas
+from tui.viewmodel import glyphs, text
+from tui.viewmodel.matching import matcher
+from tui.widgets.list_pane import ListPane
+from tui.widgets.painted import Parts
+
+LEVELS = ("debug", "info", "warning", "error")
+INKS = {"debug": "faint", "info": "dim", "warning": "warn", "error": "bad", "output": "hue7"}
+ALL_SOURCES = "all"
+
+
+class SourceList(ListPane):
+    """Chooses whose lines are shown."""
+
+    scope: ClassVar[str] = "logs"
+
+    def __init__(self, context: Context, chosen: Callable[[str], None]) -> None:
+        super().__init__(context, identity="logs-sources")
+        self.sources: list[str] = [ALL_SOURCES]
+        self._chosen = chosen
+
+    def show_sources(self, sources: tuple[str, ...]) -> None:
+        """Take the sources that there are now."""
+        names = [ALL_SOURCES, *sources]
+        if names != self.sources:
+            self.sources = names
+            self.paint()
+
+    def next(self) -> None:
+        """Choose the next source."""
+        self.cursor = (self.cursor + 1) % len(self.sources)
+        self._cursor_key = self.key_of(self.cursor)
+        self.moved()
+        self.paint()
+
+    def moved(self) -> None:
+        """Show its lines."""
+        source = self.sources[self.cursor]
+        self._chosen("" if source == ALL_SOURCES else source)
+
+    def count(self) -> int:
+        """How many sources."""
+        return len(self.sources)
+
+    def key_of(self, place: int) -> object:
+        """The source."""
+        return self.sources[place] if place < len(self.sources) else None
+
+    def heading(self) -> Parts:
+        """Title."""
+        return [("Sources ", "text b")]
+
+    def draw_row(self, canvas: Canvas, y: int, place: int) -> None:
+        """One source, marked where it is shown."""
+        mark = glyphs.RIGHT if place == self.cursor else " "
+        canvas.put(0, y, mark, "accent")
+        ink = "text b" if place == self.cursor else "dim"
+        canvas.put(2, y, text.middle(self.sources[place], canvas.width - 2), ink)
+
+
+class LogView(ListPane):
+    """Follows the newest line until the cursor moves up."""
+
+    scope: ClassVar[str] = "logs"
+    is_following = True
+    level = "info"
+    source = ""
+    failure = ""
+    _lines: tuple[LogLine, ...] = ()
+    shown: list[LogLine] = []
+
+    def show_source(self, source: str) -> None:
+        """Show another source's lines, once they are read."""
+        self.source = source
+        self._lines = ()
+        self.is_following = True
+
+    def show_lines(self, lines: tuple[LogLine, ...]) -> None:
+        """Take what was read."""
+        if lines == self._lines and not self.failure:
+            return
+        self._lines = lines
+        self.failure = ""
+        self.paint()
+
+    def show_failure(self, words: str) -> None:
+        """Say that nothing could be read."""
+        self.failure = words
+        self.paint()
+
+    def next_level(self) -> None:
+        """Show one level more or fewer."""
+        self.level = LEVELS[(LEVELS.index(self.level) + 1) % len(LEVELS)]
+        self.paint()
+
+    def follow(self) -> None:
+        """Follow, or stay."""
+        self.is_following = not self.is_following
+        self.paint()
+
+    def prepare(self) -> None:
+        """Take the lines of the level that match."""
+        least = LEVELS.index(self.level)
+        matches = matcher(self._words)
+        self.shown = [
+            line
+            for line in self._lines
+            if (line.level not in LEVELS or LEVELS.index(line.level) >= least)
+            and matches(f"{line.source} {line.level} {line.text}")
+        ]
+        if self.is_following:
+            self.cursor = max(0, len(self.shown) - 1)
+            self._cursor_key = None
+
+    def count(self) -> int:
+        """How many lines are shown."""
+        return len(self.shown)
+
+    def key_of(self, place: int) -> object:
+        """The line itself."""
+        return id(self.shown[place]) if place < len(self.shown) else None
+
+    def move(self, verb: str) -> None:
+        """Moving up lets go of the newest; the last line takes hold of it again."""
+        super().move(verb)
+        self.is_following = self.cursor >= len(self.shown) - 1
+        self.paint()
+
+    def heading(self) -> Parts:
+        """Source, level, filter."""
+        parts: Parts = [("Log ", "text b"), (f"{glyphs.DOT} {self.source or ALL_SOURCES} ", "dim")]
+        parts.append((f"{glyphs.DOT} {self.level} and worse ", "dim"))
+        if self._words:
+            parts.append((f"{glyphs.DOT} filter {self._words} ", "warn"))
+        return parts
+
+    def footing(self) -> Parts:
+        """How many lines, how many of them errors, whether it follows."""
+        errors = sum(line.level == "error" for line in self._lines)
+        parts: Parts = [(text.plural(len(self.shown), "line"), "dim")]
+        if errors:
+            parts.append((f" {glyphs.DOT} {text.plural(errors, 'error')}", "bad"))
+        word = "following" if self.is_following else "f follows"
+        parts.append((f"  {glyphs.DOWN} {word}", "accent" if self.is_following else "dim"))
+        return parts
+
+    def draw_empty(self, canvas: Canvas) -> None:
+        """Nothing to show, and why."""
+        words = self.failure or (
+            "No line matches; esc clears the filter, v shows lower levels."
+            if self._lines
+            else "No lines yet."
+        )
+        canvas.centre(canvas.height // 2, words, "bad" if self.failure else "dim")
+
+    def draw_row(self, canvas: Canvas, y: int, place: int) -> None:
+        """Time, level, source, text."""
+        line = self.shown[place]
+        ink = INKS.get(line.level, "text")
+        x = 0
+        if line.at:
+            canvas.put(0, y, text.clock(line.at, milliseconds=canvas.width >= 90), "faint")
+        x += 14 if canvas.width >= 90 else 9
+        canvas.put(x, y, text.shorten(line.level, 7), f"{ink} b")
+        x += 8
+        if not self.source:
+            canvas.put(x, y, text.middle(line.source, 17), "hue7")
+            x += 18
+        loud = line.level in ("warning", "error")
+        words = text.shorten(line.text.replace("\n", f" {glyphs.DOT} "), canvas.width - x)
+        canvas.put(x, y, words, ink if loud else "text")
+
+    def chosen_text(self) -> str:
+        """The line under the cursor."""
+        if self.cursor >= len(self.shown):
+            return ""
+        line = self.shown[self.cursor]
+        return f"{text.clock(line.at)} {line.level} {line.source} {line.text}"

@@ -1,0 +1,156 @@
+"""Every node as a row."""
+
+from typing import ClassVar
+
+from textual.binding import BindingType
+
+from tui.bridge.store import LINKS, NODES, PLACEMENTS, SESSION
+from tui.paint.bars import line
+from tui.paint.canvas import Canvas
+from tui.viewmodel import glyphs, text
+from tui.viewmodel.matching import matcher
+from tui.viewmodel.rows import SYMBOLS, NodeRow
+from tui.widgets.list_pane import ListPane
+from tui.widgets.painted import Parts
+from tui.widgets.pane import bindings
+
+Field = tuple[str, int, bool]
+"""Name, cells, whether it is written from the right."""
+
+
+class NodeTable(ListPane):
+    """More columns the wider it is."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("nodes")
+    scope: ClassVar[str] = "nodes"
+    topics: ClassVar[frozenset[str]] = frozenset((NODES, LINKS, PLACEMENTS, SESSION))
+    head_lines = 1
+    rows: list[NodeRow] = []
+
+    def prepare(self) -> None:
+        """Take the rows that match."""
+        matches = matcher(self._words)
+        self.rows = [
+            row
+            for row in self.context.view.nodes
+            if matches(f"{row.name} {row.word} {row.chip} {row.version} {row.node}")
+        ]
+
+    def count(self) -> int:
+        """How many nodes match."""
+        return len(self.rows)
+
+    def key_of(self, place: int) -> object:
+        """The node."""
+        return self.rows[place].node if place < len(self.rows) else None
+
+    def moved(self) -> None:
+        """Show the node under the cursor below."""
+        if self.cursor < len(self.rows):
+            self.context.chosen_node = self.rows[self.cursor].node
+            self.context.mark(frozenset((NODES,)))
+
+    def heading(self) -> Parts:
+        """Title, number, filter."""
+        parts: Parts = [("Nodes ", "text b"), (f"{len(self.rows)} ", "dim")]
+        if self._words:
+            parts.append((f"{glyphs.DOT} filter {self._words} ", "warn"))
+        return parts
+
+    def draw_empty(self, canvas: Canvas) -> None:
+        """Nothing matches."""
+        if self._words:
+            canvas.centre(canvas.height // 2, "No node matches the filter; esc clears it.", "dim")
+
+    @property
+    def fields(self) -> list[Field]:
+        """Columns that fit."""
+        width = self.size.width
+        fields: list[Field] = [
+            ("node", 14, False),
+            ("status", 9, False),
+            ("memory", 20, False),
+            ("load", 6, True),
+            ("layers", 9, True),
+            ("applied", 11, True),
+            ("lag", 6, True),
+        ]
+        spare = width - 2 - sum(cells for _, cells, _ in fields)
+        for field in (
+            ("chip", 11, False),
+            ("power", 8, True),
+            ("temp", 7, True),
+            ("disk", 9, True),
+            ("system", 14, False),
+            ("version", 9, True),
+        ):
+            if spare >= field[1] + 1:
+                fields.append(field)
+                spare -= field[1]
+        return fields
+
+    def draw_head(self, canvas: Canvas) -> None:
+        """Column heads."""
+        x = 2
+        for name, cells, right in self.fields:
+            if right:
+                canvas.right(x + cells - 1, 0, name, "faint")
+            else:
+                canvas.put(x, 0, name, "faint")
+            x += cells
+
+    def draw_row(self, canvas: Canvas, y: int, place: int) -> None:
+        """One node."""
+        row = self.rows[place]
+        if row.is_master:
+            canvas.put(0, y, glyphs.DIAMOND, "master b")
+        else:
+            canvas.put(0, y, SYMBOLS[row.level], row.level)
+        x = 2
+        for name, cells, right in self.fields:
+            if name == "memory":
+                self._draw_memory(canvas, x, y, row)
+            else:
+                words, ink = cell(row, name)
+                if right:
+                    canvas.right(x + cells - 1, y, words, ink)
+                else:
+                    canvas.put(x, y, text.shorten(words, cells - 1), ink)
+            x += cells
+
+    @staticmethod
+    def _draw_memory(canvas: Canvas, x: int, y: int, row: NodeRow) -> None:
+        if not row.has_figures:
+            canvas.put(x, y, text.UNKNOWN, "faint")
+            return
+        line(canvas, (x, y), 8, row.memory_fraction, row.hue)
+        canvas.right(x + 18, y, text.memory_pair(row.memory_used, row.memory_total), "text")
+
+    def chosen_text(self) -> str:
+        """The node's id."""
+        return self.rows[self.cursor].node if self.cursor < len(self.rows) else ""
+
+
+def cell(row: NodeRow, name: str) -> tuple[str, str]:
+    """A node's figure of one column, with its ink."""
+    if name == "node":
+        return text.middle(row.name, 13), f"{row.hue} b"
+    if name == "status":
+        word = "master" if row.is_master and row.level == "ok" else row.word
+        return word, "master" if word == "master" else row.level
+    if not row.has_figures and name not in ("chip", "system", "version"):
+        return text.UNKNOWN, "faint"
+    words = {
+        "load": text.percent(row.load).strip(),
+        "layers": str(row.layer_count) if row.layer_count else text.UNKNOWN,
+        "applied": text.count(row.applied),
+        "lag": str(row.lag),
+        "chip": row.chip,
+        "power": text.UNKNOWN if row.watts is None else f"{row.watts:.0f} W",
+        "temp": text.UNKNOWN if row.celsius is None else f"{row.celsius:.0f}{glyphs.DEGREE}C",
+        "disk": text.size(row.disk_free),
+        "system": row.system,
+        "version": row.version,
+    }[name]
+    quiet = name in ("chip", "system", "version", "disk") or words in (text.UNKNOWN, "0")
+    return words, "dim" if quiet else "text"

@@ -1,0 +1,126 @@
+"""A node's card."""
+
+import msgspec
+
+from tui.paint.bars import bar, columns, line
+from tui.paint.canvas import Canvas
+from tui.viewmodel import glyphs, text
+from tui.viewmodel.nodes import MEMORY_WARN
+from tui.viewmodel.rows import SYMBOLS, NodeRow, Run
+from tui.viewmodel.topology_layout import Card, Layout
+
+Place = tuple[int, int]
+LABEL_CELLS = 4
+
+
+class CardLook(msgspec.Struct, frozen=True, kw_only=True):
+    """What a card shows beside the node itself."""
+
+    runs: tuple[Run, ...] = ()
+    """The node's part of the ring that is drawn."""
+    speeds: tuple[float, ...] = ()
+    """Tokens a second of late."""
+    is_chosen: bool = False
+
+    @property
+    def layers(self) -> str:
+        """Its layer ranges."""
+        return " ".join(text.layers(run.first_layer, run.end_layer) for run in self.runs)
+
+
+def draw_card(canvas: Canvas, layout: Layout, card: Card, row: NodeRow, look: CardLook) -> None:
+    """Frame in the node's hue (the master's in amber), name in the border, figures inside."""
+    width, height = layout.card_width, layout.card_height
+    edge = "bad" if row.level == "bad" else "master" if row.is_master else f"{row.hue}%55"
+    top, bottom = card.y, card.y + height - 1
+    left_top, right_top, left_bottom, right_bottom = glyphs.ROUND
+    canvas.put(card.x, top, left_top + glyphs.THIN * (width - 2) + right_top, edge)
+    for y in range(top + 1, bottom):
+        canvas.put(card.x, y, glyphs.THIN_DOWN + " " * (width - 2) + glyphs.THIN_DOWN, edge)
+    canvas.put(card.x, bottom, left_bottom + glyphs.THIN * (width - 2) + right_bottom, edge)
+    _draw_title(canvas, (card.x, top), width, row, look)
+    _draw_body(canvas, (card.x + 2, top + 1), (width - 4, height - 2), row, look)
+    for y in range(top + 1, bottom):
+        canvas.ground(y, "raised", card.x + 1, width - 2)
+
+
+def _draw_title(canvas: Canvas, at: Place, width: int, row: NodeRow, look: CardLook) -> None:
+    x, y = at
+    mark = f"{glyphs.DIAMOND} " if row.is_master else ""
+    name = text.middle(row.name, width - 6 - len(mark))
+    end = canvas.put(x + 2, y, f" {mark}", "master b")
+    end = canvas.put(end, y, name, f"{row.hue} b{'r' if look.is_chosen else ''}")
+    end = canvas.put(end, y, " ")
+    if row.is_here and end + 7 < x + width:
+        canvas.put(x + width - 8, y, " here ", "dim")
+
+
+def _draw_body(canvas: Canvas, at: Place, size: Place, row: NodeRow, look: CardLook) -> None:
+    x, y = at
+    width, height = size
+    if row.level == "bad":
+        canvas.put(x, y, f"{SYMBOLS['bad']} {row.word}", "bad b", width)
+        if row.notes and height > 1:
+            canvas.put(x, y + 1, text.shorten(row.notes[0], width), "dim")
+        return
+    if not row.has_figures:
+        canvas.put(x, y, "no figures yet", "dim", width)
+        return
+    memory_ink = "warn" if row.memory_fraction > MEMORY_WARN else row.hue
+    if height == 1:
+        room = width - LABEL_CELLS - len(look.layers) - 1
+        canvas.put(x, y, "mem", "dim")
+        bar(canvas, (x + LABEL_CELLS, y), room, row.memory_fraction, memory_ink)
+        canvas.right(x + width, y, look.layers, f"{row.hue} b")
+        return
+    used = text.memory_pair(row.memory_used, row.memory_total)
+    _label(canvas, at, width, "mem", used)
+    room = width - LABEL_CELLS - max(len(used), 8) - 1
+    bar(canvas, (x + LABEL_CELLS, y), room, row.memory_fraction, memory_ink)
+    _label(canvas, (x, y + 1), width, row.load_label, text.percent(row.load).strip())
+    line(canvas, (x + LABEL_CELLS, y + 1), room, row.load, f"{row.hue}")
+    if height >= 5:
+        _draw_speed(canvas, (x, y + 2), (width, room), row, look)
+        canvas.put(x, y + 3, text.shorten(row.chip, width - 11), "dim")
+        canvas.right(x + width, y + 3, _warmth(row), "dim")
+        _draw_layers(canvas, (x, y + 4), width, row, look)
+        return
+    canvas.put(x, y + 2, _warmth(row) or text.shorten(row.chip, 10), "dim")
+    layers = look.layers or "no layers"
+    canvas.right(x + width, y + 2, layers, f"{row.hue} b" if look.runs else "faint")
+
+
+def _label(canvas: Canvas, at: Place, width: int, label: str, figure: str) -> None:
+    x, y = at
+    canvas.put(x, y, label, "dim")
+    canvas.right(x + width, y, figure, "text")
+
+
+def _draw_speed(canvas: Canvas, at: Place, size: Place, row: NodeRow, look: CardLook) -> None:
+    x, y = at
+    width, room = size
+    label = f"{row.speed:.1f} t/s" if row.speed else "idle"
+    canvas.put(x, y, "out", "dim")
+    canvas.right(x + width, y, label, "text b" if row.speed else "faint")
+    peak = max((*look.speeds, 1.0))
+    values = [value / peak for value in look.speeds]
+    columns(canvas, (x + LABEL_CELLS, y), room, values, row.hue)
+
+
+def _draw_layers(canvas: Canvas, at: Place, width: int, row: NodeRow, look: CardLook) -> None:
+    x, y = at
+    if not look.runs:
+        canvas.put(x, y, "no layers", "faint")
+        return
+    number = sum(run.layer_count for run in look.runs)
+    canvas.put(x, y, text.shorten(look.layers, width - 10), f"{row.hue} b")
+    canvas.right(x + width, y, text.plural(number, "layer"), "dim")
+
+
+def _warmth(row: NodeRow) -> str:
+    parts: list[str] = []
+    if row.celsius is not None:
+        parts.append(f"{row.celsius:.0f}{glyphs.DEGREE}C")
+    if row.watts is not None:
+        parts.append(f"{row.watts:.0f} W")
+    return " ".join(parts)

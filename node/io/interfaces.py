@@ -160,6 +160,11 @@ def plain_host(host: str) -> str:
     return host
 
 
+def without_scope(address: Address) -> Address:
+    """The address as another machine may use it: a scope names an interface of this one."""
+    return Address(address.host.partition("%")[0], address.port)
+
+
 def _is_unspecified(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_unspecified

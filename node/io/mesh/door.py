@@ -6,6 +6,7 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import anyio
 from anyio.abc import SocketAttribute, SocketListener, SocketStream, TaskGroup
@@ -13,7 +14,7 @@ from anyio.abc import SocketAttribute, SocketListener, SocketStream, TaskGroup
 from node.core.backoff import AttemptLimiter, Backoff
 from node.io import clock
 from node.io.identity import Identity
-from node.io.interfaces import medium_towards, plain_host
+from node.io.interfaces import medium_towards, plain_host, without_scope
 from node.io.mesh import tls
 from node.io.mesh.channel import CONNECTION_ERRORS, close_stream, describe
 from node.io.mesh.greeting import (
@@ -77,7 +78,7 @@ class Door:
                 if error.errno in _EXHAUSTED:
                     await anyio.sleep(ACCEPT_PAUSE_SECONDS)
                 continue
-            host = plain_host(str(remote[0]))
+            host = _host_of(remote)
             if self._is_full(host):
                 self.turned_away += 1
                 connection.close()
@@ -271,7 +272,7 @@ class Door:
     def _member_addresses(self, joiner: NodeId) -> tuple[tuple[str, Address], ...]:
         table = self._links.table
         return tuple(
-            (str(member), address)
+            (str(member), without_scope(address))
             for member in table.peers()
             if member != joiner and (address := table.proved_address(member)) is not None
         )[:ADDRESSES_MAX]
@@ -291,6 +292,18 @@ async def _wait_end(wire: GreetingStream) -> None:
         await wire.stream.receive(1)
     except CONNECTION_ERRORS:
         return
+
+
+def _host_of(remote: Any) -> str:
+    """Where a connection comes from; a link-local address with the interface it is on."""
+    host = plain_host(str(remote[0]))
+    scope = remote[3] if len(remote) > 3 else 0
+    if not scope or "%" in host:
+        return host
+    try:
+        return f"{host}%{socket.if_indextoname(scope)}"
+    except OSError:  # the interface is gone again
+        return host
 
 
 def _local_host(wire: GreetingStream) -> str:

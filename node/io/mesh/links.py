@@ -5,7 +5,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 
 from node.core.peer_table import SOURCE_EXCHANGE, HeardTable, PeerTable
 from node.io import clock
-from node.io.interfaces import Interface
+from node.io.interfaces import Interface, without_scope
 from node.io.mesh.bell import Bell
 from node.io.mesh.channel import Channel
 from node.io.mesh.event import MeshEvent, PeerDown, PeerMessage, PeerUp, Received
@@ -220,13 +220,13 @@ class Links:
     def _exchange_addresses(self, facts: LinkFacts) -> None:
         """Tell the new peer where the others are, and the others where the new peer is."""
         known = [
-            (str(other), address)
+            (str(other), without_scope(address))
             for other in self.table.peers()
             if other != facts.peer and (address := self.table.proved_address(other)) is not None
         ]
         if known:
             self.send(facts.peer, AddressesKnown(addresses=tuple(known[:ADDRESSES_PER_MESSAGE])))
-        news = AddressesKnown(addresses=((str(facts.peer), facts.address),))
+        news = AddressesKnown(addresses=((str(facts.peer), without_scope(facts.address)),))
         for other in list(self._links):
             if other != facts.peer:
                 self.send(other, news)

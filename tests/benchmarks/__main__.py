@@ -1,0 +1,24 @@
+"""`python -m tests.benchmarks [NAME …]`: measurements, each beside its reference in the same run.
+
+Prints ratios and processor time, not wall clocks: machines are shared. Nothing here is a test.
+"""
+
+import argparse
+import importlib
+import sys
+
+NAMES = ("startup", "idle", "failover", "streaming", "first_paint", "log_file")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[*NAMES, []], help="all where none is named")
+    chosen = parser.parse_args().names or NAMES
+    for name in chosen:
+        print(f"== {name}", flush=True)
+        importlib.import_module(f"tests.benchmarks.{name}").run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -52,7 +52,7 @@ def allowed_hosts(config: Config) -> frozenset[str]:
         raise RefusedError.because(
             "api_token_missing",
             f"the API is to listen on {config.api_host}, where others reach it, without a token",
-            "set --api-token (EXOCTL_API_TOKEN), or keep it on 127.0.0.1",
+            "set a token (--token, or api_token in the settings file), or keep it on 127.0.0.1",
         )
     name = socket.gethostname().lower()
     names = {name, name.partition(".")[0]}

@@ -109,7 +109,7 @@ class RunnerFiles:
         shutil.rmtree(self.scratch(runner), ignore_errors=True)
 
     def sweep(self) -> None:
-        """At start, once nothing of an earlier life runs: remove whatever it left."""
+        """Once no runner runs: remove what is left of any."""
         for path in (*self._root.glob("*.tmp"), *self._sockets.glob("*.sock")):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
@@ -118,13 +118,11 @@ class RunnerFiles:
                     path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Leave nothing under the temporary directory; what still holds a socket stays."""
-        if (
-            self._sockets != self._root
-            and self._sockets.is_dir()
-            and not any(self._sockets.iterdir())
-        ):
-            self._sockets.rmdir()
+        """Once no runner is left: leave nothing, neither here nor under the temporary directory."""
+        self.sweep()
+        if self._sockets != self._root:
+            with contextlib.suppress(OSError):
+                self._sockets.rmdir()
 
     def _record(self, runner: RunnerId) -> Path:
         return self._root / f"{_digits(runner)}.json"

@@ -54,6 +54,7 @@ class Supervisor:
         self._listeners: list[Callable[[RunnerRecord], None]] = []
         self._tasks: anyio.abc.TaskGroup | None = None
         self._ended = Wakeup()
+        self._closing = False
 
     def on_change(self, listener: Callable[[RunnerRecord], None]) -> None:
         """Call `listener` at each transition of a runner; it must not block or raise."""
@@ -81,7 +82,8 @@ class Supervisor:
                 await anyio.sleep_forever()
         finally:
             self._tasks = None
-            self._files.close()
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(self._files.close)
 
     async def _end_leftover(self, leftover: RunnerFile) -> None:
         _log.info("ending runner %s of an earlier life", leftover.runner)
@@ -90,7 +92,8 @@ class Supervisor:
         await anyio.to_thread.run_sync(self._files.remove, leftover.runner)
 
     async def stop_all(self) -> None:
-        """End every runner, politely first; all are gone within 5 seconds."""
+        """End every runner, politely first: all are gone within 5 seconds, and no more start."""
+        self._closing = True
         for keeper in list(self._keepers.values()):
             keeper.stop()
         if not await self._wait_for_none(STOP_SECONDS):
@@ -107,14 +110,15 @@ class Supervisor:
     # -- runners -----------------------------------------------------------------------------------
 
     def start(self, order: RunnerOrder) -> None:
-        """Start a runner's child; one that is running already is left alone.
+        """Start a runner's child; one that is running already is left alone, and so is a start
+        that comes while the node stops.
 
         Raises:
             UsageError: the runner's id is no runner id.
         """
         runner = order.prepare.runner
         self._files.socket(runner)
-        if runner in self._keepers:
+        if runner in self._keepers or self._closing:
             return
         if self._tasks is None:
             raise RuntimeError("the supervisor is not running")

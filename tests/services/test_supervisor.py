@@ -379,6 +379,8 @@ async def test_a_node_stops_within_five_seconds_whatever_its_runners_do(tmp_path
         with anyio.fail_after(5.0):
             await here.supervisor.stop_all()
         assert all(known.ended for known in here.supervisor.local().values())
+        here.supervisor.start(order_of(attempt=2))
+        assert all(known.ended for known in here.supervisor.local().values())
 
 
 async def test_a_node_that_is_cancelled_leaves_no_runner(tmp_path: Path) -> None:
@@ -390,6 +392,7 @@ async def test_a_node_that_is_cancelled_leaves_no_runner(tmp_path: Path) -> None
             process_ids.append((await made.ready()).process_id)
             tasks.cancel_scope.cancel()
     assert [gone(process_id) for process_id in process_ids] == [True]
+    assert list((tmp_path / "r").iterdir()) == []
     assert made.told[-1].phase is RunnerPhase.STOPPED
     assert made.files.read_all() == []
 

@@ -68,11 +68,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
             return True
         return self.link(one, other) is not None
 
-    def same_machine(self, one: NodeId, other: NodeId) -> bool:
-        """Whether both nodes run on one machine, which shows in a link over loopback."""
-        link = self.link(one, other)
-        return link is not None and link.medium == LOOPBACK
-
 
 def same_weights(one: ModelCard, other: ModelCard) -> bool:
     """Whether two cards of one name describe the same tensors, wherever each came from."""

@@ -12,7 +12,7 @@ from node.model.register import (
     RouterFigures,
     RunnerFigures,
 )
-from tests.fakes.fleet import GIB, card, figures, link, linked, progress
+from tests.fakes.fleet import GIB, card, figures, link, progress
 
 A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
 M = ModelId("m")
@@ -97,10 +97,3 @@ def test_a_link_in_either_direction_makes_two_nodes_reachable() -> None:
     assert not facts.reachable(A, C)
     assert not Facts(links={A: {B: link("b", up=False)}}).reachable(A, B)
     assert Facts().reachable(A, B), "no one has reported its links yet"
-
-
-def test_nodes_linked_over_loopback_are_on_one_machine() -> None:
-    facts = Facts(links=linked([("a", "b")], medium="loopback") | linked([("c", "d")]))
-    assert facts.same_machine(A, B)
-    assert not facts.same_machine(C, NodeId("d"))
-    assert not facts.same_machine(A, C)

@@ -71,24 +71,37 @@ def outstanding_by_node(state: State, facts: Facts) -> dict[NodeId, int]:
     return outstanding
 
 
-def machine_groups(facts: Facts) -> dict[NodeId, frozenset[NodeId]]:
-    """Nodes that share a machine, each with its group; those alone on theirs are left out."""
+def machine_groups(state: State, facts: Facts) -> dict[NodeId, frozenset[NodeId]]:
+    """Nodes that share a machine, each with its group; those alone on theirs are left out.
+
+    They show in a link over loopback, or in a host name and an address that both have: one of the
+    two alone may be the same on several machines.
+    """
+    pairs = [
+        (node, peer)
+        for node, links in facts.links.items()
+        for peer, link in links.items()
+        if link.medium == LOOPBACK
+    ]
+    first: dict[tuple[str, str], NodeId] = {}
+    for node, record in state.nodes.items():
+        hostname = record.machine.hostname if record.machine else node
+        keys = [(hostname, address.host) for address in record.addresses]
+        pairs.extend((node, first.setdefault(key, node)) for key in keys)
     groups: dict[NodeId, frozenset[NodeId]] = {}
-    for node, links in facts.links.items():
-        for peer, link in links.items():
-            if link.medium == LOOPBACK:
-                one = groups.get(node, frozenset((node,)))
-                other = groups.get(peer, frozenset((peer,)))
-                if one is not other:
-                    merged = one | other
-                    groups.update(dict.fromkeys(merged, merged))
+    for node, peer in pairs:
+        one = groups.get(node, frozenset((node,)))
+        other = groups.get(peer, frozenset((peer,)))
+        if node != peer and one is not other:
+            merged = one | other
+            groups.update(dict.fromkeys(merged, merged))
     return groups
 
 
 def rooms(state: State, facts: Facts, held: frozenset[NodeId]) -> dict[NodeId, Room]:
     """Room of every node whose machine and figures are known; `held` are those with the model."""
     outstanding = outstanding_by_node(state, facts)
-    groups = machine_groups(facts)
+    groups = machine_groups(state, facts)
     found: dict[NodeId, Room] = {}
     for node, record in state.nodes.items():
         figures = facts.machines.get(node)

@@ -7,7 +7,8 @@ from node.core.placement.room import RUNNER_BYTES, bytes_kept_free, rooms
 from node.core.placement.words import listed, size
 from node.model.event import InstancePlaced, InstanceStopping
 from node.model.ids import InstanceId, NodeId
-from tests.fakes.fleet import GIB, MIB, amend, card, fleet, fold, instance, linked, progress
+from node.model.machine import Address
+from tests.fakes.fleet import GIB, MAC, MIB, amend, card, fleet, fold, instance, linked, progress
 
 A, B = NodeId("a"), NodeId("b")
 NONE_HELD = frozenset[NodeId]()
@@ -58,6 +59,24 @@ def test_nodes_on_one_machine_see_each_others_promises() -> None:
     assert found[B].bytes_promised == GIB + RUNNER_BYTES
     assert found[NodeId("d")].beside == {"d"}
     assert found[NodeId("d")].bytes_promised == 0
+
+
+def test_nodes_of_one_host_name_and_address_are_on_one_machine() -> None:
+    state, facts = fleet(dict.fromkeys("abcde", 10 * GIB), card())
+    here, there, bridge = (Address(host, 1) for host in ("10.0.0.5", "10.0.0.6", "172.17.0.1"))
+    for key, addresses, hostname in (
+        ("a", (here, bridge), "studio"),
+        ("b", (here,), "studio"),
+        ("c", (bridge,), "mini"),
+        ("d", (there,), "studio"),
+    ):
+        machine = replace(MAC, hostname=hostname)
+        state = amend(state, key, addresses=addresses, machine=machine)
+    state = amend(state, "e", addresses=(here,), machine=None)
+    found = rooms(state, facts, NONE_HELD)
+    assert found[A].beside == found[B].beside == {A, B}
+    assert found[NodeId("c")].beside == {"c"}
+    assert found[NodeId("d")].beside == {"d"}
 
 
 def test_a_node_whose_machine_or_memory_is_unknown_has_no_room() -> None:

@@ -37,9 +37,6 @@ QUICK = RunnerLimits(
     stopping=0.3,
     stall=10.0,
 )
-HASTY = msgspec.structs.replace(
-    QUICK, starting=1.5, connecting=0.3, loading=0.3, warming_up=0.3, stall=0.4
-)
 
 
 class Scene:
@@ -259,20 +256,21 @@ async def test_an_id_that_is_none_is_refused_before_it_becomes_a_path(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("mode", "stages", "code"),
+    ("mode", "stages", "limit", "code"),
     [
-        ("hang:starting", 1, "runner_starting_timeout"),
-        ("hang:connecting", 2, "runner_connecting_timeout"),
-        ("hang:loading", 1, "runner_loading_timeout"),
-        ("hang:warming_up", 1, "runner_warming_up_timeout"),
-        ("stuck", 1, "runner_stuck"),
-        ("silent", 1, "runner_stuck"),
+        ("hang:starting", 1, "starting", "runner_starting_timeout"),
+        ("hang:connecting", 2, "connecting", "runner_connecting_timeout"),
+        ("hang:loading", 1, "loading", "runner_loading_timeout"),
+        ("hang:warming_up", 1, "warming_up", "runner_warming_up_timeout"),
+        ("stuck", 1, "stall", "runner_stuck"),
+        ("silent", 1, "stall", "runner_stuck"),
     ],
 )
 async def test_a_runner_that_hangs_is_ended(
-    tmp_path: Path, mode: str, stages: int, code: str
+    tmp_path: Path, mode: str, stages: int, limit: str, code: str
 ) -> None:
-    async with scene(tmp_path, mode, HASTY) as here:
+    limits = msgspec.structs.replace(QUICK, **{limit: 0.3})
+    async with scene(tmp_path, mode, limits) as here:
         here.supervisor.start(order_of(stages=stages))
         failure = await here.failure()
         assert failure.code == code

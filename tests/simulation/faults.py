@@ -16,6 +16,8 @@ class Mode(StrEnum):
     """Partitions, one-way and single cuts, no crash."""
     PERMANENT = "permanent"
     """One master is lost with its disk, once."""
+    POWER_CUT = "power_cut"
+    """Within 10 ms of an acknowledgement every machine loses power; the master's disk is gone."""
     CUT = "cut"
     """One pair of nodes at a time can't reach each other; a third reaches both."""
     HAND_OVER = "hand_over"
@@ -38,6 +40,7 @@ class Faults:
             Mode.CRASH: self._draw_crash,
             Mode.PARTITION: self._draw_partition,
             Mode.PERMANENT: self._draw_permanent,
+            Mode.POWER_CUT: self._draw_power_cut,
             Mode.CUT: self._draw_cut,
             Mode.HAND_OVER: self._draw_hand_over,
             Mode.JOIN: self._draw_join,
@@ -45,7 +48,7 @@ class Faults:
         }
         self._draw = draws[mode]
         first = random.uniform(2, 4)
-        if mode == Mode.PERMANENT:
+        if mode in (Mode.PERMANENT, Mode.POWER_CUT):
             first = random.uniform(8, simulation.fault_seconds - 10)
         simulation.later(first, self._next, None)
         simulation.later(simulation.fault_seconds, self._end, None)
@@ -65,8 +68,10 @@ class Faults:
         masters = simulation.masters()
         if masters and simulation.faulty:
             place = simulation.random.choice(masters)
-            if self._mode == Mode.PERMANENT:
+            if self._mode in (Mode.PERMANENT, Mode.POWER_CUT):
                 self._lose(place)
+                if self._mode == Mode.POWER_CUT:
+                    self._cut_power()
             else:
                 self._crash(place)
 
@@ -90,6 +95,12 @@ class Faults:
             simulation.lost.add(place)
             simulation.powerless.add(place)
             simulation.crash(place, power=True)
+
+    def _cut_power(self) -> None:
+        simulation = self._simulation
+        for place in simulation.running():
+            simulation.crash(place, power=True)
+            simulation.later(simulation.random.uniform(0.3, 3), self._restart, place)
 
     def _crash_any(self) -> None:
         simulation = self._simulation
@@ -200,6 +211,19 @@ class Faults:
         else:
             self.crash_a_master()
         return self._simulation.fault_seconds
+
+    def _draw_power_cut(self) -> float:
+        """With every disk but the master's slow, so that much is not synced yet."""
+        simulation = self._simulation
+        masters = simulation.masters()
+        for place in range(len(simulation.ids)):
+            if place not in masters:
+                simulation.disk_slow_until[place] = simulation.time + 2.0
+        simulation.later(simulation.random.uniform(0.5, 1.5), self._arm, None)
+        return simulation.fault_seconds
+
+    def _arm(self, _: None) -> None:
+        self._crash_after_acknowledgement()
 
     def _draw_cut(self) -> float:
         self._simulation.cut = set()

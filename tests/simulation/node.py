@@ -42,6 +42,8 @@ class SimulatedNode:
         self.id = simulation.ids[place]
         self.life = recovered.incarnation
         self.frozen_until = -math.inf
+        self.muted = False
+        """Its power failed: what it had handed to its network card is lost too."""
         self.closed: dict[int, int] = {}
         """Lives of other nodes, by place, whose link has ended: what still comes is dropped."""
         self.clock_rate = simulation.clock_rates[place]

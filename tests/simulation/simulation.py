@@ -148,6 +148,7 @@ class Simulation:
             self.master_lost = (self.time, node.replica.session)
         self.nodes[place] = None
         self.disks[place].tear(self.random)
+        node.muted = power and self.random.random() < 0.5
         if not power:
             for other in range(len(self.ids)):
                 if other != place:
@@ -277,7 +278,8 @@ class Simulation:
         if random.random() < 0.01:
             seconds = random.uniform(0.05, 0.2)
         if self.time < self.disk_slow_until[node.place]:
-            seconds += random.uniform(0.2, 1.0)
+            # Where a machine is lost for good, slow but not so slow that it leaves the in-sync set.
+            seconds += random.uniform(0.1, 0.4 if self.mode == Mode.POWER_CUT else 1.0)
         self.later(seconds, self._synced, node)
 
     def _synced(self, node: SimulatedNode) -> None:
@@ -319,7 +321,7 @@ class Simulation:
     def _arrive(self, letter: tuple[SimulatedNode, int, ReplicaMessage]) -> None:
         sender, target, message = letter
         node = self.nodes[target]
-        if node is None or node.closed.get(sender.place, 0) >= sender.life:
+        if node is None or sender.muted or node.closed.get(sender.place, 0) >= sender.life:
             return
         if node.frozen_until > self.time:
             self.later(node.frozen_until - self.time + 0.0001, self._arrive, letter)

@@ -26,6 +26,8 @@ class Following:
         self._session = session
         self._receiver: SnapshotReceiver | None = None
         self._verified = -1
+        self._parted = False
+        """The logs part below the own snapshot: the master's must be taken, wherever it stands."""
         self._behind_since = math.inf
         self._ask_at = -math.inf
         self._ask_seconds = parts.timing.resubmit_seconds
@@ -108,6 +110,7 @@ class Following:
 
     def _refuse(self, hint: int, *, snapshot_wanted: bool = False) -> None:
         ledger = self._ledger
+        self._parted = self._parted or snapshot_wanted
         message = AppendNack(ledger.cluster, self._session, ledger.session, hint, snapshot_wanted)
         self._parts.contacts.send(self.master, message)
 
@@ -118,7 +121,7 @@ class Following:
         self.heard_at = now
         position = message.position
         held = self._ledger.log.session_at(position.index) == position.session
-        if held or position.index <= self._verified:
+        if not self._parted and (held or position.index <= self._verified):
             self._caught_up(position)
             return
         receiver = self._receiver
@@ -135,6 +138,7 @@ class Following:
         if image is None or not self._is_wanted(image, position):
             self._acknowledge_chunk(position, 0)
             return
+        self._parted = False
         self._ledger.install(image)
         self._caught_up(position)
 

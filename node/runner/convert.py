@@ -53,11 +53,11 @@ def convert(source: Path, target: Path, progress: Progress) -> int:
         UsageError: the source is no llama model in GGUF, or is truncated.
         ExoctlError: no room on the disk, or it can't be written.
     """
+    _remove_abandoned(target)
     progress(0.0, "header")
     header = read_header(source)
     config = llama_config(header)
     _require_room(target.parent, int(header.file_bytes * SPACE_FACTOR))
-    _remove_abandoned(target)
     partial = target.parent / f".{target.name}.partial-{os.getpid()}"
     try:
         partial.mkdir(parents=True, mode=0o755)

@@ -27,8 +27,8 @@ RESERVED_TOKENS_MAX = 1024
 FAULT_SECONDS = 10.0
 """A second failing step within this ends the runner: it would only go on failing."""
 SPEED_SECONDS = 5.0
-WARM_UP_TOKENS = 17
-"""Sixteen of them at once, then one by one."""
+WARM_UP_TOKENS = 9
+"""Eight of them at once, then one by one."""
 logger = logging.getLogger(__name__)
 
 Emit = Callable[[RequestId, GenerationItem], None]

@@ -45,6 +45,10 @@ class Inbox:
         self._wake.wake()
         return True
 
+    def close(self) -> None:
+        """Let go of its descriptors."""
+        self._wake.close()
+
     def take(self) -> list[InboxItem]:
         """Every command that waits, without waiting."""
         with self._lock:

@@ -1,7 +1,7 @@
 """How many tokens of a prompt to compute at once, so that others' answers don't stall."""
 
 CHUNK_TOKENS_MAX = 2048
-CHUNK_TOKENS_MIN = 16
+CHUNK_TOKENS_MIN = 8
 CHUNK_TOKENS_FIRST = 64
 """Before anything was measured."""
 SECONDS_WHILE_DECODING = 0.4

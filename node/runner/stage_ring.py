@@ -19,6 +19,8 @@ CONNECT_SECONDS = 60.0
 GREETING_SECONDS = 5.0
 """How long a caller has to say who it is; the next caller waits meanwhile."""
 REDIAL_SECONDS = 0.2
+GLANCE_SECONDS = 0.25
+"""How often, while waiting for one neighbour, to look what became of dialling the other."""
 
 
 class StageListener:
@@ -60,7 +62,15 @@ class StageListener:
 
         dialler = threading.Thread(target=dial, name="dial", daemon=True)
         dialler.start()
-        previous = self._accept(connect.previous_certificate, deadline, inbox)
+        previous: StageLink | None = None
+        while previous is None:
+            # A neighbour that turned us away will not dial us either.
+            if dialled and isinstance(dialled[0], RunnerError):
+                raise dialled[0]
+            if time.monotonic() >= deadline:
+                raise self._absent(self._prepare.rank - 1)
+            if inbox.wait_for_stop(self.socket, GLANCE_SECONDS):
+                previous = self._accept(connect.previous_certificate, inbox)
         dialler.join(max(0.0, deadline - time.monotonic()) + GREETING_SECONDS)
         result = dialled[0] if dialled else self._absent(self._prepare.rank + 1)
         if isinstance(result, RunnerError):
@@ -120,17 +130,14 @@ class StageListener:
             raise stage_lost(self._name(rank), "is of another instance or attempt")
         return StageLink(connection, self._name(rank), inbox)
 
-    def _accept(self, certificate: bytes, deadline: float, inbox: Inbox) -> StageLink:
+    def _accept(self, certificate: bytes, inbox: Inbox) -> StageLink | None:
         rank = self._prepare.rank - 1
-        while True:
-            remaining = deadline - time.monotonic()
-            if remaining <= 0 or not inbox.wait_for_stop(self.socket, remaining):
-                raise self._absent(rank)
-            with contextlib.suppress(OSError, RunnerError, PeerGoneError):
-                connection, _ = self.socket.accept()
-                link = self._greet(connection, certificate, rank)
-                if link is not None:
-                    return StageLink(link.socket, self._name(rank), inbox)
+        with contextlib.suppress(OSError, RunnerError, PeerGoneError):
+            connection, _ = self.socket.accept()
+            link = self._greet(connection, certificate, rank)
+            if link is not None:
+                return StageLink(link.socket, self._name(rank), inbox)
+        return None
 
     def _greet(self, connection: socket.socket, certificate: bytes, rank: int) -> StageLink | None:
         """Whoever is not the expected neighbour is turned away and hurts nobody."""

@@ -17,6 +17,11 @@ class Wake:
         with contextlib.suppress(BlockingIOError):
             self.writer.send(b"\0")
 
+    def close(self) -> None:
+        """Close both ends."""
+        self.reader.close()
+        self.writer.close()
+
     def drain(self) -> bytes:
         """Take what was sent, so that the reader is silent again."""
         received = b""

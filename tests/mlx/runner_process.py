@@ -65,18 +65,19 @@ class RunnerProcess:
             )
         self.seen: list[RunnerMessage] = []
         self._position = 0
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.connect()
 
     def connect(self) -> None:
         """Dial it, as a node that comes back does."""
         deadline = time.monotonic() + 10
         while True:
+            self.socket.close()
             self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
                 self.socket.connect(str(self.path))
                 break
             except OSError:
-                self.socket.close()
                 assert time.monotonic() < deadline, self.text()
                 assert self.process.poll() is None, self.text()
                 select_pause()

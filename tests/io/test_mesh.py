@@ -285,6 +285,19 @@ async def test_a_silent_link_is_closed(tmp_path: Path):
             assert "silent for 0." in down.reason
 
 
+async def test_an_owner_that_is_slow_to_read_does_not_take_its_peer_for_silent(tmp_path: Path):
+    limits = MeshLimits(ping_seconds=0.05, silence_seconds=0.2, received_max=2)
+    async with open_lab(tmp_path) as lab:
+        one, two = await lab.start("one", limits=limits), await lab.start("two", limits=limits)
+        await lab.link(one, two)
+        for number in range(50):
+            two.mesh.send(one.node, credit(number))
+        await anyio.sleep(1.0)  # five times the limit of silence
+        assert await receive_credits(one, 50) == list(range(50))
+        await send_until_received(two, one)
+        assert not any(isinstance(event, PeerDown) for event in [*one.told, *two.told])
+
+
 async def test_sending_to_nobody_is_refused(tmp_path: Path):
     async with open_lab(tmp_path) as lab:
         one = await lab.start("one")

@@ -18,7 +18,7 @@ from node.io.mesh.invitations import Invitations, code_key
 from node.io.mesh.limits import MeshLimits
 from node.io.mesh.listen import listen
 from node.model.errors import RefusedError, UnreachableError, UsageError
-from node.model.ids import NodeId
+from node.model.ids import ClusterId, NodeId
 from node.model.machine import Address
 from node.model.register import LinkRecord
 from node.wire.frame import GREETING_BYTES_MAX, FrameKind, encode_frame
@@ -472,6 +472,58 @@ async def test_joining_without_a_code_needs_trust_in_the_network_on_both_sides(t
         assert await refused(trusting, "", strict.address) == "invite_needed"
         with pytest.raises(UsageError):
             await careful.mesh.join("", open_member.address)
+
+
+async def test_of_two_lone_nodes_that_trust_the_network_exactly_one_is_to_join(tmp_path: Path):
+    async with open_lab(tmp_path) as lab:
+        one = await lab.start("one", trust="lan")
+        two = await lab.start("two", trust="lan", cluster=OTHER_CLUSTER)
+        careful = await lab.start("careful", cluster=ClusterId("e" * 32))
+        for node in (two, careful):
+            one.mesh.add_candidate(None, node.address, "mdns")
+        await eventually(lambda: len(one.mesh.heard()) == 2 and bool(two.mesh.heard()))
+        assert [one.mesh.where_to_join(), two.mesh.where_to_join()].count(None) == 1
+        assert careful.mesh.where_to_join() is None
+        assert careful.address not in (one.mesh.where_to_join(), two.mesh.where_to_join())
+        joiner, host = (one, two) if one.mesh.where_to_join() else (two, one)
+        assert joiner.mesh.where_to_join() == host.address
+        joiner.mesh.set_cluster(CLUSTER if host is one else OTHER_CLUSTER)
+        joiner.mesh.set_admitted(members(host))
+        assert joiner.mesh.where_to_join() is None
+
+
+async def test_a_lone_node_joins_the_larger_cluster(tmp_path: Path):
+    async with open_lab(tmp_path) as lab:
+        one = await lab.start("one", trust="lan")
+        two, three = await lab.start("two", trust="lan"), await lab.start("three", trust="lan")
+        for cluster in (OTHER_CLUSTER, ClusterId("e" * 32)):
+            for node in (two, three):
+                node.mesh.set_cluster(cluster)
+            await lab.link(two, three)
+            one.mesh.add_candidate(None, two.address, "mdns")
+            one.mesh.network_changed()
+            await eventually(lambda: one.mesh.where_to_join() == two.address)
+            assert two.mesh.where_to_join() is None
+            assert three.mesh.where_to_join() is None
+
+
+async def test_the_same_cluster_named_again_changes_nothing(tmp_path: Path):
+    async with open_lab(tmp_path) as lab:
+        one, two = await lab.start("one"), await lab.start("two")
+        await lab.link(one, two)
+        one.mesh.set_cluster(CLUSTER, "renamed")
+        assert one.mesh.send(two.node, _any_message())
+        one.mesh.set_cluster(OTHER_CLUSTER)
+        assert not one.mesh.send(two.node, _any_message())
+        assert "another cluster" in (await two.next_of(PeerDown)).reason
+
+
+async def test_only_those_named_as_removed_are_told_so(tmp_path: Path):
+    async with open_lab(tmp_path) as lab:
+        one, two = await lab.start("one"), await lab.start("two")
+        await lab.link(one, two)
+        one.mesh.set_admitted({}, revoked=())
+        await eventually(lambda: codes(two.mesh.links()) == {one.node: "not_admitted"})
 
 
 async def test_a_stranger_that_asks_to_join_without_a_code_is_told_how(tmp_path: Path):

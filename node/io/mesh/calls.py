@@ -20,6 +20,7 @@ from node.wire.handshake import Verdict, printable
 
 IDLE_SECONDS = 1.0
 BULK_FAILURES_MAX = 5
+"""In a row; then snapshots go over the control connection for the rest of that link."""
 
 _log = logger("mesh")
 
@@ -111,6 +112,8 @@ class Calls:
         verdict = await dialler.prove(met, refusal)
         if refusal is not None:
             links.note_failure(met.peer, reached.address, refusal)
+            if refusal.code == "other_cluster":
+                links.note_open(met.peer, reached.address, met.bearing)
             links.table.failed(dial, now)
             return None
         if not isinstance(verdict, Verdict) or verdict.refusal is not None:

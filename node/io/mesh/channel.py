@@ -66,6 +66,7 @@ class Channel:
         self._ping_number = 0
         self._ping_at = self._heard_at
         self._is_peer_gone = False
+        self._is_handing_over = False
         self._probes: list[Bell] = []
         self._round_trips: deque[float] = deque(maxlen=ROUND_TRIPS_KEPT)
 
@@ -180,7 +181,9 @@ class Channel:
             case _:
                 message = self._codec.decode(frame)
                 if message is not None:
+                    self._is_handing_over = True
                     await on_message(message)
+                    self._is_handing_over = False
 
     async def _write(self) -> None:
         try:
@@ -203,8 +206,8 @@ class Channel:
             self._ping()
             await anyio.sleep(limits.ping_seconds)
             now = clock.monotonic()
-            if now - ticked_at > 2 * limits.ping_seconds:
-                # This process was frozen: what the peer sent meanwhile has not been read yet.
+            if now - ticked_at > 2 * limits.ping_seconds or self._is_handing_over:
+                # This process was frozen, or its owner is slow: the peer's words wait to be read.
                 self._heard_at = now
             ticked_at = now
             if now - self._heard_at > limits.silence_seconds:

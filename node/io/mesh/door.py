@@ -152,6 +152,8 @@ class Door:
         if refusal is not None or guest.refusal is not None:
             if refusal is not None:
                 links.note_failure(guest.peer, address, refusal)
+                if refusal.code == "other_cluster":
+                    links.note_open(guest.peer, address, guest.bearing)
             elif guest.refusal is not None:
                 links.note_refusal(guest.peer, address, guest.refusal)
             await self._refuse(wire, refusal or guest.refusal)

@@ -21,10 +21,12 @@ from node.model.machine import Address
 from node.model.register import LinkRecord
 from node.wire.codec import Codec
 from node.wire.frame import FrameError
-from node.wire.handshake import printable_failure
+from node.wire.handshake import Bearing, printable_failure
 from node.wire.message import AddressesKnown
 
 ADDRESSES_PER_MESSAGE = 64
+ADOPTABLE_MAX = 64
+ADOPTABLE_SECONDS = 60.0
 
 _log = logger("mesh")
 
@@ -53,6 +55,7 @@ class Links:
         self._links: dict[NodeId, Link] = {}
         self._failures: dict[NodeId, tuple[Address, Failure]] = {}
         self._unreached: dict[Address, LinkRecord] = {}
+        self._adoptable: dict[NodeId, tuple[Address, float]] = {}
         self._told_refused: set[NodeId] = set()
 
     def get(self, peer: NodeId) -> Link | None:
@@ -110,6 +113,27 @@ class Links:
     def heard_records(self) -> tuple[LinkRecord, ...]:
         """Nodes that this node has no business with, then named addresses that don't answer."""
         return (*self.heard.records(clock.monotonic()), *self._unreached.values())
+
+    def note_open(self, peer: NodeId, address: Address, bearing: Bearing) -> None:
+        """A node of another cluster was met: it may be one to adopt."""
+        self._adoptable.pop(peer, None)
+        if self.standing.would_adopt(bearing):
+            self._adoptable[peer] = (address, clock.monotonic())
+            while len(self._adoptable) > ADOPTABLE_MAX:
+                del self._adoptable[next(iter(self._adoptable))]
+
+    def where_to_join(self) -> Address | None:
+        """Where the latest node to adopt was met, if that was lately."""
+        if not self._adoptable or self.table.peers():
+            return None
+        address, met_at = next(reversed(self._adoptable.values()))
+        return address if clock.monotonic() - met_at < ADOPTABLE_SECONDS else None
+
+    def forget_strangers(self) -> None:
+        """This node has changed its cluster: what was heard holds no longer."""
+        self.heard.clear()
+        self._adoptable.clear()
+        self._failures.clear()
 
     def is_refusal_news(self, peer: NodeId) -> bool:
         """Whether the owner still has to be told that the peer's address refuses."""
@@ -204,10 +228,10 @@ class Links:
         await self.deliver(
             PeerUp(peer=facts.peer, address=facts.address, name=facts.name, version=facts.version)
         )
-        _log.info("link with %s (%s) at %s", facts.name, short(facts.peer), facts.address)
+        _log.debug("link with %s (%s) at %s", facts.name, short(facts.peer), facts.address)
         self._exchange_addresses(facts)
         reason = await link.run(lambda message: self._receive(link, message))
-        _log.info("link with %s (%s) ended: %s", facts.name, short(facts.peer), reason)
+        _log.debug("link with %s (%s) ended: %s", facts.name, short(facts.peer), reason)
         await self.deliver(PeerDown(peer=facts.peer, refused=False, reason=reason))
         return False
 

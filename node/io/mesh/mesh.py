@@ -159,18 +159,23 @@ class Mesh:
 
     def set_cluster(self, cluster: ClusterId, name: str = "") -> None:
         """Belong to this cluster from now on; links with members of another are cut."""
-        if cluster != self._standing.cluster:
+        is_change = cluster != self._standing.cluster
+        self._standing.set_cluster(cluster, name)
+        if is_change:
             self._table.set_admitted({}, clock.monotonic())
             self._links.cut_all("this node has joined another cluster")
-            self._links.heard.clear()
-        self._standing.set_cluster(cluster, name)
-        self._retry()
+            self._links.forget_strangers()
+            self._retry()
 
     def set_admitted(
-        self, nodes: Mapping[NodeId, tuple[Address, ...]], revoked: Collection[NodeId] = ()
+        self,
+        nodes: Mapping[NodeId, tuple[Address, ...]],
+        revoked: Collection[NodeId] | None = None,
     ) -> None:
-        """Link with exactly these nodes. Links with others are cut at once; a node that was here
-        before, or is among `revoked`, is told that it was removed.
+        """Link with exactly these nodes. Links with others are cut at once.
+
+        Those among `revoked` are told that they were removed; without it, those that were members
+        of this cluster before and are none now.
         """
         members = {node: addresses for node, addresses in nodes.items() if node != self.node}
         is_change = set(members) != set(self._table.peers())
@@ -205,6 +210,12 @@ class Mesh:
         the reason.
         """
         return self._links.heard_records()
+
+    def where_to_join(self) -> Address | None:
+        """Where both sides trust the network and this node is alone: a node of the cluster to
+        adopt. The larger one is adopted, of two single nodes the one with the lesser hint.
+        """
+        return self._links.where_to_join()
 
     def has_bulk(self, peer: NodeId) -> bool:
         """Whether snapshots for the peer have a connection of their own."""

@@ -100,7 +100,8 @@ class Reacher:
                 f"{address} did not answer within {self._limits.connect_seconds:.0f} s",
                 "check that the machine is on and that no firewall drops the port",
             ) from None
-        except (OSError, ValueError, OverflowError) as error:  # no host name, no port number
+        except (OSError, ValueError, OverflowError, ExceptionGroup) as error:
+            # A host or port that can be none: anyio wraps what it does not expect in a group.
             raise _connect_failure(address, error) from error
         try:
             with anyio.fail_after(self._limits.handshake_seconds):
@@ -136,10 +137,11 @@ def _wrong_identity(found: Reached, pinned: NodeId) -> Missed:
 
 
 def _connect_failure(address: Address, error: Exception) -> _MissedError:
-    errors = [one for one in _leaves(error) if isinstance(one, OSError)]
+    leaves = _leaves(error)
+    errors = [one for one in leaves if isinstance(one, OSError)]
     numbers = {one.errno for one in errors}
-    if isinstance(error, ValueError | OverflowError):
-        return _MissedError("bad_address", f"{address} is no address: {error}", "")
+    if len(errors) < len(leaves):
+        return _MissedError("bad_address", f"{address} is no address: {leaves[0]}", "")
     if any(isinstance(one, socket.gaierror) for one in errors):
         return _MissedError("unresolvable", f"no such host: {address.host}", "check the name")
     if numbers == {errno.ECONNREFUSED}:

@@ -35,10 +35,11 @@ class Standing:
         self.cluster, self.cluster_name = cluster, name
         self._hint = cluster_hint(cluster)
 
-    def set_members(self, admitted: Collection[NodeId], revoked: Collection[NodeId]) -> None:
-        """Who may link. One that was a member and is none now counts as revoked."""
-        gone = (self._revoked | self._admitted | frozenset(revoked)) - frozenset(admitted)
-        self._admitted, self._revoked = frozenset(admitted) - {self.node}, gone
+    def set_members(self, admitted: Collection[NodeId], revoked: Collection[NodeId] | None) -> None:
+        """Who may link. `revoked` None: whoever was a member and is none now."""
+        gone = self._revoked | self._admitted if revoked is None else frozenset(revoked)
+        self._revoked = gone - frozenset(admitted)
+        self._admitted = frozenset(admitted) - {self.node}
 
     def bearing(self) -> Bearing:
         """What this node says of itself before anything is proved."""
@@ -53,6 +54,12 @@ class Standing:
             trust=self.trust,
             version=self.version,
         )
+
+    def would_adopt(self, bearing: Bearing) -> bool:
+        """Whether this node, alone, should join that other cluster without being invited."""
+        if self.trust != "lan" or bearing.trust != "lan" or self._admitted:
+            return False
+        return bearing.members > 1 or bearing.cluster < self._hint
 
     def judge(self, peer: NodeId, bearing: Bearing) -> Failure | None:
         """Why there may be no link with a peer that proved its id; None where there may."""

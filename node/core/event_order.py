@@ -160,12 +160,13 @@ class EventOrder:
     ) -> tuple[EventId, ...]:
         """A snapshot stands for the entries up to `index`; returns own events it settles."""
         self._index = index
+        own = (self._node, self._incarnation)
         settled = [
             proposal.id
-            for proposal, _ in self._outbox.values()
             for writer in known
-            if writer.origin == self._node and writer.incarnation == self._incarnation
+            if (writer.origin, writer.incarnation) == own
             for interval in writer.intervals
+            for proposal, _ in self._outbox.values()
             if interval.first <= proposal.id.sequence <= interval.last
         ]
         return self._settle(now, settled)

@@ -16,6 +16,8 @@ class Mode(StrEnum):
     """Partitions, one-way and single cuts, no crash."""
     PERMANENT = "permanent"
     """One master is lost with its disk, once."""
+    KILLED = "killed"
+    """One master's process is killed, once, and not started again before the end."""
     POWER_CUT = "power_cut"
     """Within 10 ms of an acknowledgement every machine loses power; the master's disk is gone."""
     CUT = "cut"
@@ -40,6 +42,7 @@ class Faults:
             Mode.CRASH: self._draw_crash,
             Mode.PARTITION: self._draw_partition,
             Mode.PERMANENT: self._draw_permanent,
+            Mode.KILLED: self._draw_killed,
             Mode.POWER_CUT: self._draw_power_cut,
             Mode.CUT: self._draw_cut,
             Mode.HAND_OVER: self._draw_hand_over,
@@ -48,7 +51,7 @@ class Faults:
         }
         self._draw = draws[mode]
         first = random.uniform(2, 4)
-        if mode in (Mode.PERMANENT, Mode.POWER_CUT):
+        if mode in (Mode.PERMANENT, Mode.KILLED, Mode.POWER_CUT):
             first = random.uniform(8, simulation.fault_seconds - 10)
         simulation.later(first, self._next, None)
         simulation.later(simulation.fault_seconds, self._end, None)
@@ -211,6 +214,12 @@ class Faults:
         else:
             self.crash_a_master()
         return self._simulation.fault_seconds
+
+    def _draw_killed(self) -> float:
+        simulation = self._simulation
+        for place in simulation.masters():
+            simulation.crash(place, power=False)
+        return simulation.fault_seconds
 
     def _draw_power_cut(self) -> float:
         """With every disk but the master's slow, so that much is not synced yet."""

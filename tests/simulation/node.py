@@ -136,8 +136,9 @@ class SimulatedNode:
         for entry in entries:
             state = fold(state, entry)
         self.state = state
+        self.simulation.committed(entries[-1].session)
         if outcome.acknowledged:
-            self.simulation.acknowledged(self.replica.session, outcome.acknowledged, entries)
+            self.simulation.acknowledged(outcome.acknowledged, entries)
         if self.order.index >= self.snapshot_due:
             self.simulation.later(0.0, self._take_due_snapshot, None)
 
@@ -182,7 +183,7 @@ class SimulatedNode:
         settled = self.order.install(self.now(), index, image.known)
         self.snapshot_due = index + self.simulation.snapshot_every
         if settled:
-            self.simulation.acknowledged(self.replica.session, settled, ())
+            self.simulation.acknowledged(settled, ())
 
     def _revalidate(self, now: float, effect: Revalidate) -> tuple[Effect, ...]:
         chance = self._random.random()

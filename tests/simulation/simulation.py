@@ -72,6 +72,8 @@ class Simulation:
         self.groups = [0] * count
         self.cut: set[tuple[int, int]] = set()
         self.loss, self.duplicates, self.spikes = 0.02, 0.02, 0.02
+        if mode == Mode.HAND_OVER:
+            self.loss = self.duplicates = self.spikes = 0.0
         self.counts = Counts()
         self.powerless: set[int] = set()
         """Machines that are off: nobody even refuses there."""
@@ -178,6 +180,8 @@ class Simulation:
         """Have a master hand over."""
         node = self.nodes[place]
         if node is not None:
+            if self.master_lost is None and node.is_mastering():
+                self.master_lost = (self.time, node.replica.session)
             node.perform(node.replica.step_down(node.now()))
 
     def masters(self) -> list[int]:
@@ -243,19 +247,20 @@ class Simulation:
             node.publish()
         self.later(0.05 + 0.25 * self.random.random(), self._work, node)
 
-    def acknowledged(
-        self, session: Session, ids: tuple[EventId, ...], entries: tuple[Entry, ...]
-    ) -> None:
+    def acknowledged(self, ids: tuple[EventId, ...], entries: tuple[Entry, ...]) -> None:
         """A writer saw its events committed."""
         self.checker.acknowledge(ids, entries)
+        if self.crash_after_acknowledgement:
+            self.crash_after_acknowledgement = False
+            self.later(0.01 * self.random.random(), self.faults.crash_a_master, None)
+
+    def committed(self, session: Session) -> None:
+        """An entry of that session was committed somewhere."""
         if self.master_lost is not None:
             lost_at, lost_session = self.master_lost
             if session > lost_session:
                 self.failovers.append(self.time - lost_at)
                 self.master_lost = None
-        if self.crash_after_acknowledgement:
-            self.crash_after_acknowledgement = False
-            self.later(0.01 * self.random.random(), self.faults.crash_a_master, None)
 
     def became_master(self, place: int) -> None:
         """A node masters now."""
@@ -356,7 +361,7 @@ class Simulation:
                     f"I10: {node.id} folded to {node.state:x}, the log to {state:x}"
                 )
             node.check_bounds()
-        if self.mode in (Mode.PERMANENT, Mode.CUT) and self.checker.moved:
+        if self.mode in (Mode.PERMANENT, Mode.KILLED, Mode.CUT) and self.checker.moved:
             raise ViolationError(f"I5: {self.checker.moved} acknowledged events moved")
         sessions = self.checker.sessions_declared()
         if self.mode in (Mode.CUT, Mode.JOIN, Mode.RESTART) and sessions != 1:

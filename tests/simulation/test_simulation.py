@@ -83,19 +83,19 @@ def test_every_invariant_holds_under_one_kind_of_fault(
         assert sum(result.moved for result in results) == 0
 
 
-def test_a_master_lost_with_its_power_is_replaced_within_four_seconds(
-    pool: ProcessPoolExecutor,
+@pytest.mark.parametrize(
+    ("mode", "seconds_max"),
+    [(Mode.PERMANENT, 4.0), (Mode.KILLED, 1.5), (Mode.HAND_OVER, 0.3)],
+)
+@pytest.mark.parametrize("nodes", [2, 3, 5])
+def test_a_new_master_commits_within_the_promised_time(
+    pool: ProcessPoolExecutor, mode: Mode, seconds_max: float, nodes: int
 ) -> None:
-    for nodes in (2, 3):
-        results = run(pool, Campaign(nodes=nodes, mode=Mode.PERMANENT), 40)
-        failovers = [
-            seconds
-            for result in results
-            if isinstance(result, Result)
-            for seconds in result.failovers
-        ]
-        assert len(failovers) == 40
-        assert max(failovers) < 4.0
+    campaign = Campaign(nodes=nodes, mode=mode, seconds=20.0)
+    results = expect_no_violation(campaign, run(pool, campaign, 40))
+    failovers = sorted(seconds for result in results for seconds in result.failovers)
+    assert len(failovers) >= 40
+    assert failovers[int(len(failovers) * 0.95)] < seconds_max
 
 
 def test_the_same_seed_gives_the_same_trace_in_every_process(pool: ProcessPoolExecutor) -> None:

@@ -50,10 +50,12 @@ class Surroundings(Protocol):
         """Write to disk."""
         ...
 
-    def acknowledged(
-        self, session: Session, ids: tuple[EventId, ...], entries: tuple[Entry, ...]
-    ) -> None:
+    def acknowledged(self, ids: tuple[EventId, ...], entries: tuple[Entry, ...]) -> None:
         """Events of a node were seen committed by it."""
+        ...
+
+    def committed(self, session: Session) -> None:
+        """An entry of that session was committed somewhere."""
         ...
 
     def became_master(self, place: int) -> None:

@@ -98,8 +98,9 @@ class Revalidate(msgspec.Struct, frozen=True):
 
 
 class HistoryDropped(msgspec.Struct, frozen=True):
-    """After a partition longer than the kept tail, `count` events of this side can't be offered
-    again: their entries were compacted away or exceed the bound on orphans. For the person to see.
+    """After a partition, this node can't offer `count` withdrawn events again: their entries were
+    compacted away here, or exceed the bound on orphans. Unless another node still has them they are
+    gone. For the person to see.
     """
 
     count: int

@@ -53,6 +53,10 @@ class HeldMessage(msgspec.Struct, frozen=True):
     message: DirectMessage
 
 
+TERM_MAX = 1 << 53
+"""Terms beyond are no honest peer's; taking one over would leave no later one to take."""
+
+
 def is_control(event_id: EventId) -> bool:
     """Whether the log wrote the entry itself; such entries are never offered again."""
     return event_id.sequence < 0
@@ -135,7 +139,8 @@ class Ledger:
 
     def hear_term(self, term: int) -> None:
         """A term was heard of; kept with the next session."""
-        self.term_highest = max(self.term_highest, term)
+        if term < TERM_MAX:
+            self.term_highest = max(self.term_highest, term)
 
     # -- snapshots -------------------------------------------------------------------------
 

@@ -43,8 +43,6 @@ class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """The master it vouches for, heard on a live link; itself where it masters; else empty."""
     last: Position
     commit: int
-    view_size: int
-    """How many nodes it hears, itself included."""
     priority: int
     term_highest: int
 

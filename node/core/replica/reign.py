@@ -4,7 +4,6 @@ import math
 
 from node.core.reorder_buffer import Released, ReorderBuffer
 from node.core.replica.effects import Revalidate, SnapshotNeeded, TipAppended
-from node.core.replica.ledger import is_control
 from node.core.replica.messages import (
     Append,
     AppendAck,
@@ -81,7 +80,7 @@ class Reign:
 
     def offer(self, proposal: Proposal) -> None:
         """Order a proposal, hold it back, ask about it, or drop it."""
-        if self._yield_deadline < math.inf or is_control(proposal.id):
+        if self._yield_deadline < math.inf or proposal.id.sequence < 1:
             return
         if proposal.id in self._ledger.known:
             return

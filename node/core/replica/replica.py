@@ -84,6 +84,15 @@ class Replica:
         self._roles.tick(now)
         return self._finish(now)
 
+    def woke(self, now: float, slept_seconds: float) -> tuple[Effect, ...]:
+        """The machine slept while the monotonic clock stood still, as a Mac's does.
+
+        Mastership is given up: others may have a master by now, and are met first.
+        """
+        if self.cluster:
+            self._roles.wake(now, slept_seconds)
+        return self._finish(now)
+
     def receive(self, now: float, peer: NodeId, message: ReplicaMessage) -> tuple[Effect, ...]:
         """Take a message that arrived on a live, authenticated link with `peer`.
 

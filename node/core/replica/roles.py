@@ -9,6 +9,7 @@ import msgspec
 
 from node.core.replica.effects import BecameMaster, LostMastership, SessionBegan
 from node.core.replica.following import Following
+from node.core.replica.ledger import TERM_MAX
 from node.core.replica.messages import (
     Append,
     AppendAck,
@@ -107,13 +108,13 @@ class Roles:
         if self._ledger.orphans and (self.reign is not None or self.following is not None):
             self.propose(self._resubmission.due(now))
 
-    def wake(self, now: float, gap_seconds: float) -> None:
+    def wake(self, now: float, slept_seconds: float) -> None:
         """The machine slept: others may have a master by now, so meet them first."""
         self._patient_until = now + self._timing.startup_seconds
         for contact in self._contacts.peers.values():
             contact.refused = False
         if self._contacts.peers:
-            self.look(now, f"woke after {gap_seconds:.0f} s")
+            self.look(now, f"woke after {slept_seconds:.0f} s")
 
     def _tick_mastering(self, now: float, reign: Reign) -> None:
         reign.tick(now)
@@ -270,7 +271,7 @@ class Roles:
 
     def _take_heartbeat(self, now: float, peer: NodeId, message: Heartbeat) -> None:
         session = message.session
-        if message.master == peer and session.master != peer:
+        if session.term >= TERM_MAX or (message.master == peer and session.master != peer):
             return
         contact = self._contacts.peers[peer]
         contact.beat = message
@@ -302,7 +303,7 @@ class Roles:
 
     def _take_append(self, now: float, peer: NodeId, message: Append) -> None:
         session = message.session
-        if session.master != peer:
+        if session.master != peer or session.term >= TERM_MAX:
             return
         if session < self._ledger.session:
             self._refuse_session(peer, session)
@@ -318,9 +319,9 @@ class Roles:
 
     def _take_nack(self, now: float, peer: NodeId, message: AppendNack) -> None:
         own = self._ledger.session
-        self._ledger.hear_term(message.session_own.term)
-        if self.reign is None:
+        if self.reign is None or message.session_own.term >= TERM_MAX:
             return
+        self._ledger.hear_term(message.session_own.term)
         if message.session == own == message.session_own:
             self.reign.refused(now, peer, message)
         elif message.session_own > own:
@@ -392,7 +393,6 @@ class Roles:
             self._vouched(now),
             ledger.log.last,
             ledger.commit_index,
-            1 + len(self._contacts.alive(now)),
             self.priority,
             ledger.term_highest,
         )

@@ -27,9 +27,13 @@ def unpack_image(packed: bytes, bytes_max: int) -> SnapshotImage | None:
         unpacked = decompressor.decompress(packed, bytes_max)
         if not decompressor.eof:
             return None
-        return _decoder.decode(unpacked)
+        image = _decoder.decode(unpacked)
     except (zlib.error, msgspec.DecodeError):
         return None
+    sound = image.position.index >= 0 and all(
+        1 <= run.first <= run.last for writer in image.known for run in writer.intervals
+    )
+    return image if sound else None
 
 
 class SnapshotSender:

@@ -11,6 +11,8 @@ import msgspec
 from node.model.card import ModelCard
 from node.model.ids import ModelId, NodeId, RunnerId
 from node.model.register import (
+    DownloadFigures,
+    DownloadRecord,
     HeldModel,
     LinkFigures,
     LinkRecord,
@@ -22,6 +24,7 @@ from node.model.register import (
 )
 
 LOOPBACK = "loopback"
+_ENDED = ("complete", "failed", "paused")
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +38,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     links: dict[NodeId, dict[NodeId, LinkRecord]] = {}
     """The best link of each node to each peer, up or not, as that node reports it."""
     runners: dict[RunnerId, RunnerProgress] = {}
+    arriving: dict[ModelId, DownloadRecord] = {}
+    """Models that are being fetched or made ready somewhere."""
 
     def card(self, model: ModelId) -> ModelCard | None:
         """The model's card: of the first node, by id, that holds it, complete copies first."""
@@ -85,6 +90,7 @@ def facts_from(registers: Mapping[tuple[NodeId, str], Register], now_wall: float
     held: dict[NodeId, dict[ModelId, HeldModel]] = {}
     links: dict[NodeId, dict[NodeId, LinkRecord]] = {}
     runners: dict[RunnerId, RunnerProgress] = {}
+    arriving: dict[ModelId, DownloadRecord] = {}
     for (node, _), register in registers.items():
         match register.value:
             case MachineFigures() as figures:
@@ -95,9 +101,18 @@ def facts_from(registers: Mapping[tuple[NodeId, str], Register], now_wall: float
                 links[node] = _best_links(figures)
             case RunnerFigures() as figures:
                 runners.update({runner.runner: runner for runner in figures.runners})
+            case DownloadFigures() as figures:
+                arriving.update((d.model, d) for d in figures.downloads if d.phase not in _ENDED)
             case _:
                 pass
-    return Facts(now_wall=now_wall, machines=machines, held=held, links=links, runners=runners)
+    return Facts(
+        now_wall=now_wall,
+        machines=machines,
+        held=held,
+        links=links,
+        runners=runners,
+        arriving=arriving,
+    )
 
 
 def _best_links(figures: LinkFigures) -> dict[NodeId, LinkRecord]:

@@ -16,8 +16,8 @@ PROMPT = "Tell me a long story about a lighthouse keeper."
 
 RAW = """
 import json, os, sys
-from node.runner import fast_blas
-fast_blas.preload()
+from node.runner.environment import preload
+preload()
 import resource
 import mlx.core as mx
 from mlx_lm.generate import stream_generate

@@ -5,10 +5,12 @@ from typing import Annotated
 import anyio
 import typer
 
+from node.core.placement.wish import MODEL_PREPARING
 from node.handle import NodeHandle
 from node.io import clock
 from node.model.command import PlaceInstance, StopInstance, Wish
-from node.model.ids import InstanceId, ModelId
+from node.model.errors import BusyError
+from node.model.ids import InstanceId
 from node.model.instance import Instance
 from tui.commands.changes import check_may_change, say_done, submit, until
 from tui.commands.console import Console
@@ -68,7 +70,7 @@ def load(
 
     async def work(handle: NodeHandle) -> None:
         wish = make_wish(handle.state, options)
-        instance = await place(console, handle, find_model(handle, model), wish, wait=wait)
+        instance = await place(console, handle, model, wish, wait=wait)
         placed = handle.state.instances.get(instance)
         if placed is None:
             say_done(console, subject=instance, name=instance, change="placed", index=-1)
@@ -79,14 +81,27 @@ def load(
 
 
 async def place(
-    console: Console, handle: NodeHandle, model: ModelId, wish: Wish, *, wait: bool = True
+    console: Console, handle: NodeHandle, model: str, wish: Wish, *, wait: bool = True
 ) -> InstanceId:
     """Place a model and, with `wait`, show how its start goes on until it is ready.
+
+    A model that is just being made ready, as on the very first start, is waited for.
 
     Raises:
         NoFitError: it does not fit, with the numbers. ExoctlError: its start failed.
     """
-    accepted = await submit(console, handle, PlaceInstance(model=model, wish=wish))
+    deadline = clock.monotonic() + console.settings.timeout_seconds(LOAD_SECONDS)
+    with ProgressLine(console) as line:
+        while True:
+            command = PlaceInstance(model=find_model(handle, model), wish=wish)
+            try:
+                accepted = await submit(console, handle, command)
+                break
+            except BusyError as error:
+                if error.failure.code != MODEL_PREPARING or clock.monotonic() > deadline:
+                    raise
+                line.update("making the model ready", error.failure.message)
+            await anyio.sleep(_LOOK_SECONDS)
     instance = InstanceId(accepted.subject)
     if wait:
         await wait_ready(console, handle, instance)

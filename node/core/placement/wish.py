@@ -10,11 +10,13 @@ from node.core.placement.words import BYTES_MAX, listed
 from node.core.refusal import Refusal, refusal
 from node.model.card import ModelCard
 from node.model.command import Wish
-from node.model.errors import ConflictError, NotFoundError, UsageError
+from node.model.errors import BusyError, ConflictError, NotFoundError, UsageError
 from node.model.ids import ModelId, NodeId
 from node.model.state import State
 
 CONTEXT_TOKENS_DEFAULT = 4096
+MODEL_PREPARING = "model_preparing"
+"""Code of a refusal that passes by itself."""
 STRATEGIES = ("auto", "single", "pipeline")
 WEIGHT_FORMATS = ("auto", "as_stored", "dense")
 
@@ -27,6 +29,9 @@ def context_tokens(card: ModelCard, wish: Wish) -> int:
 def find_card(facts: Facts, model: ModelId) -> ModelCard | Refusal:
     """The model's card, or a refusal that lists the models there are."""
     card = facts.card(model)
+    preparing = _preparing(facts, model, card)
+    if preparing:
+        return refusal(BusyError, MODEL_PREPARING, preparing, "try again in a moment")
     if card is not None:
         return card
     known = listed(facts.models())
@@ -34,8 +39,22 @@ def find_card(facts: Facts, model: ModelId) -> ModelCard | Refusal:
         NotFoundError,
         "model_not_found",
         f"no node holds a model called {model!r}",
-        f"models: {known}" if known else "no node has reported a model yet",
+        f"models: {known}" if known else "see `exoctl model ls`",
     )
+
+
+def _preparing(facts: Facts, model: ModelId, card: ModelCard | None) -> str:
+    """Why nothing can be said of the model yet, though soon; empty where that is not so."""
+    if card is not None and card.layers:
+        return ""
+    arriving = facts.arriving.get(model)
+    if arriving is not None:
+        share = arriving.bytes_done / arriving.bytes_total if arriving.bytes_total else 0.0
+        return f"{model} is being made ready ({arriving.phase}, {share:.0%})"
+    found = [held[model] for held in facts.held.values() if model in held]
+    if any(held.failure is None for held in found):
+        return f"{model} was just found and is being looked at"
+    return "" if facts.held else "no node has reported its models yet"
 
 
 def resolve(state: State, wish: Wish) -> Wish | Refusal:

@@ -4,11 +4,13 @@ import pytest
 from msgspec.structs import replace
 
 from node.core.placement.plan import plan
-from node.core.placement.wish import check, context_tokens, find_card, resolve
+from node.core.placement.wish import MODEL_PREPARING, check, context_tokens, find_card, resolve
 from node.core.refusal import Refusal
 from node.model.card import LayerBytes, ModelCard
 from node.model.command import Wish
+from node.model.errors import Failure
 from node.model.ids import ModelId, NodeId
+from node.model.register import DownloadRecord, HeldModel
 from tests.fakes.fleet import GIB, amend, card, fleet
 
 A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
@@ -127,9 +129,29 @@ def test_an_unknown_model_is_refused_with_those_there_are() -> None:
     assert isinstance(refused, Refusal)
     assert (refused.kind, refused.failure.code) == ("NotFoundError", "model_not_found")
     assert refused.failure.remedy == "models: m"
-    nothing = find_card(replace(facts, held={}), ModelId("n"))
+
+
+def test_a_model_that_is_on_its_way_is_refused_as_passing() -> None:
+    _, facts = fleet({"a": GIB}, MODEL)
+    model = ModelId("n")
+    blank = replace(MODEL, model=model, layers=())
+    found = HeldModel(card=blank, complete=False, bytes_on_disk=1)
+    arriving = DownloadRecord(model=model, phase="converting", bytes_done=3, bytes_total=4)
+    unreadable = replace(found, failure=Failure(code="x", message="x"))
+    cases = {
+        "no node has reported its models yet": replace(facts, held={}),
+        "n was just found and is being looked at": replace(facts, held={A: {model: found}}),
+        "n is being made ready (converting, 75%)": replace(facts, arriving={model: arriving}),
+    }
+    for message, known in cases.items():
+        refused = find_card(known, model)
+        assert isinstance(refused, Refusal)
+        assert (refused.kind, refused.failure.code) == ("BusyError", MODEL_PREPARING)
+        assert refused.failure.message == message
+    assert find_card(replace(facts, held={A: {model: unreadable}}), model) == blank
+    nothing = find_card(replace(facts, held={A: {}}), model)
     assert isinstance(nothing, Refusal)
-    assert nothing.failure.remedy == "no node has reported a model yet"
+    assert nothing.failure.remedy == "see `exoctl model ls`"
 
 
 def test_the_context_is_as_asked_or_4096_or_the_models_own_limit() -> None:

@@ -205,18 +205,23 @@ class Turn:
     def __init__(self, console: Console, handle: NodeHandle, request: GenerationRequest) -> None:
         self._console, self._handle, self._request = console, handle, request
         self._writer = TextWriter(console)
-        self._scope = anyio.CancelScope()
+        self._scope: anyio.CancelScope | None = None
+        self._is_stopped = False
         self.text = ""
 
     async def run(self) -> Answer | None:
         """Stream the answer to stdout; None where it was stopped."""
-        with self._scope, ProgressLine(self._console) as line:
+        with anyio.CancelScope() as self._scope, ProgressLine(self._console) as line:
+            if self._is_stopped:
+                return None
             return await stream_answer(self._handle, self._request, line, self._show)
         return None
 
     async def stop(self) -> None:
         """End the answer where it is."""
-        self._scope.cancel()
+        self._is_stopped = True
+        if self._scope is not None:
+            self._scope.cancel()
 
     def _show(self, delta: Delta) -> None:
         self.text += delta.text

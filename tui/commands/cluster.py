@@ -28,7 +28,7 @@ _COLUMNS = (
     Column("APPLIED", right=True),
     Column("LAG", right=True),
     Column("WAITING", right=True),
-    Column("ELECTIONS", right=True),
+    Column("ELECTIONS", right=True, extra=True),
     Column("LOG", right=True, wide=True),
 )
 

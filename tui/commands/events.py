@@ -92,31 +92,43 @@ async def _start(
 ) -> tuple[int | None, Filter]:
     """The first index to ask for (None: a snapshot, then what happens), and the filter for it."""
     if since.isdecimal():
-        return int(since), wanted
+        return await _first_kept(handle, int(since)), wanted
     if since:
         cutoff = clock.wall() - parse_duration(since)
         found = await _index_at(handle, cutoff)
         return found, msgspec.structs.replace(wanted, not_before=cutoff)
     if from_snapshot:
         return None, wanted
-    return max(handle.state.index - RECENT_ENTRIES + 1, 0), wanted
+    return await _first_kept(handle, max(handle.state.index - RECENT_ENTRIES + 1, 0)), wanted
+
+
+async def _first_kept(handle: NodeHandle, start: int) -> int:
+    """The index itself, or the first after it that the node still has an entry of."""
+    absent, kept = start - 1, handle.state.index + 1
+    while kept - absent > 1:
+        # The index itself first: as a rule it is there.
+        middle = start if absent < start else (absent + kept) // 2
+        async with handle.subscribe(middle) as stream:
+            item = await _next(stream, QUIET_SECONDS)
+        if isinstance(item, Entry):
+            kept = middle
+        else:
+            absent = middle
+    return kept
 
 
 async def _index_at(handle: NodeHandle, cutoff: float) -> int:
     """An index at or before the first entry since a time, among those the node still has."""
-    last = handle.state.index
-    found, step = last + 1, LOOK_BACK_ENTRIES
-    while found > 0:
-        start = max(last - step, 0)
+    last, step = handle.state.index, LOOK_BACK_ENTRIES
+    while True:
+        wanted = max(last - step, 0)
+        start = await _first_kept(handle, wanted)
         async with handle.subscribe(start) as stream:
             item = await _next(stream, QUIET_SECONDS)
-        if not isinstance(item, Entry):
-            break
-        found = start
-        if item.written_at < cutoff:
-            break
+        is_oldest = wanted == 0 or start > wanted
+        if is_oldest or not isinstance(item, Entry) or item.written_at < cutoff:
+            return start
         step *= 4
-    return found
 
 
 async def _copy(

@@ -99,7 +99,7 @@ class TextWriter:
 
     def __call__(self, delta: Delta) -> None:
         if self._format is OutputFormat.NDJSON:
-            sys.stdout.write(encode({"type": "delta", **fields_of(delta)}, pretty=False) + "\n")
+            sys.stdout.write(encode({**fields_of(delta), "type": "delta"}, pretty=False) + "\n")
         elif self._format is not OutputFormat.JSON:
             # A model may say anything; on a terminal it must not move the cursor.
             text = clean(delta.text, keep=_KEPT) if self._is_terminal else delta.text
@@ -168,7 +168,7 @@ async def stream_answer(
                 case Queued(ahead=ahead):
                     line.update(f"queued behind {ahead}")
                 case Prefilled(done=done, total=total):
-                    line.update("reading the prompt", f"{done}/{total} tokens")
+                    line.update("reading the prompt", f"{done}/{total} tokens", fleeting=True)
                 case Delta():
                     first_seconds = first_seconds or clock.monotonic() - started
                     line.clear()

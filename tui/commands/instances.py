@@ -25,12 +25,12 @@ _COLUMNS = (
     Column("PLACEMENT"),
     Column("LAYERS", shrinks=True),
     Column("TOK/S", right=True),
-    Column("REQS", right=True),
-    Column("CTX", right=True),
+    Column("REQS", right=True, extra=True),
+    Column("CTX", right=True, extra=True),
     Column("WEIGHTS", wide=True),
     Column("TRANSPORT", wide=True),
     Column("RUNNERS", wide=True),
-    Column("AGE", right=True),
+    Column("AGE", right=True, extra=True),
 )
 
 

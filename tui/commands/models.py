@@ -19,12 +19,12 @@ _COLUMNS = (
     Column("MODEL", shrinks=True),
     Column("STATE", toned=True),
     Column("SIZE", right=True),
-    Column("PARAMS", right=True),
-    Column("BITS", right=True),
+    Column("PARAMS", right=True, extra=True),
+    Column("BITS", right=True, extra=True),
     Column("LAYERS", right=True),
-    Column("CTX", right=True),
+    Column("CTX", right=True, extra=True),
     Column("NODES", shrinks=True),
-    Column("INSTANCES", right=True),
+    Column("INSTANCES", right=True, extra=True),
     Column("KIND", wide=True),
     Column("SOURCE", wide=True, shrinks=True),
 )
@@ -90,12 +90,17 @@ def model_views(handle: NodeHandle) -> list[ModelView]:
     return [
         ModelView(
             model=model,
-            card=holders[model][0][1].card if model in holders else None,
+            card=_first_known(holders.get(model, [])),
             holders=tuple(holders.get(model, ())),
             downloads=tuple(downloads.get(model, ())),
         )
         for model in sorted(holders.keys() | downloads.keys())
     ]
+
+
+def _first_known(holders: list[tuple[NodeId, HeldModel]]) -> ModelCard | None:
+    """A card that was made from the files; one of files that can't be read has no layers."""
+    return next((held.card for _, held in holders if held.card.layers), None)
 
 
 def _listing(handle: NodeHandle, views: list[ModelView]) -> Listing:
@@ -120,11 +125,12 @@ def _row(handle: NodeHandle, view: ModelView) -> tuple[str, ...]:
     card = view.card
     where = ", ".join(_holder_text(handle, node, held) for node, held in view.holders)
     where = where or ", ".join(node_name(handle.state, node) for node, _ in view.downloads)
-    total = max((record.bytes_total for _, record in view.downloads), default=0)
+    sizes = [record.bytes_total for _, record in view.downloads]
+    sizes += [held.bytes_on_disk for _, held in view.holders]
     return (
         view.model,
         view.word,
-        bytes_text(card.weight_bytes if card else total),
+        bytes_text(card.weight_bytes if card else max(sizes, default=0)),
         count_text(card.parameters) if card else NOTHING,
         (str(card.quantisation_bits) if card.quantisation_bits else "full") if card else NOTHING,
         str(card.layer_count) if card else NOTHING,

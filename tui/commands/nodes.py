@@ -32,14 +32,14 @@ _COLUMNS = (
     Column("ID", wide=True),
     Column("STATE", toned=True),
     Column("ROLE", toned=True),
-    Column("CHIP", shrinks=True),
+    Column("CHIP", shrinks=True, extra=True),
     Column("MEMORY", right=True),
     Column("CPU", right=True),
-    Column("INSTANCES", right=True),
+    Column("INSTANCES", right=True, extra=True),
     Column("LAG", right=True, wide=True),
     Column("SYSTEM", wide=True),
     Column("ADDRESS", wide=True),
-    Column("VERSION"),
+    Column("VERSION", extra=True),
 )
 
 

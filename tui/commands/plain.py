@@ -6,6 +6,8 @@ from collections.abc import Sequence
 import msgspec
 
 _GAP = "  "
+_READABLE = 20
+"""Cells that a column keeps as long as another can be left out instead."""
 _SHRUNK_MIN = 8
 _RESET = "\x1b[0m"
 _GREEN, _YELLOW, _RED = "\x1b[32m", "\x1b[33m", "\x1b[31m"
@@ -31,6 +33,8 @@ class Column(msgspec.Struct, frozen=True):
     """May be cut with an ellipsis where the terminal is narrow."""
     toned: bool = False
     """Its words are states and get a colour."""
+    extra: bool = False
+    """Left out where the terminal is narrow."""
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -94,30 +98,55 @@ def coloured(text: str, level: str) -> str:
 
 
 def render(table: Table, *, width: int, colour: bool, wide: bool) -> list[str]:
-    """The table's lines, its titles first. `width` 0 cuts nothing."""
-    shown = [i for i, column in enumerate(table.columns) if wide or not column.wide]
-    columns = [table.columns[i] for i in shown]
-    rows = [[clean(row[i]) for i in shown] for row in table.rows]
+    """The table's lines, its titles first. `width` 0 cuts nothing.
+
+    Where it is too wide, columns that may be cut are, then extra ones are left out from the right.
+    """
+    cells = [[clean(cell) for cell in row] for row in table.rows]
     widths = [
-        max(cell_width(column.title), *(cell_width(row[i]) for row in rows), 0)
-        for i, column in enumerate(columns)
+        max([cell_width(column.title), *(cell_width(row[place]) for row in cells)])
+        for place, column in enumerate(table.columns)
+    ]
+    shown = [
+        place
+        for place, column in enumerate(table.columns)
+        if (wide or not column.wide) and (not cells or any(row[place] for row in cells))
     ]
     if width:
-        _shrink(columns, widths, width)
-    lines = [_line(columns, [column.title for column in columns], widths, colour=False)]
-    lines += [_line(columns, row, widths, colour=colour) for row in rows]
-    return lines
+        shown = _fit(table.columns, shown, widths, width)
+    columns = [table.columns[place] for place in shown]
+    fitted = [widths[place] for place in shown]
+    titles = [column.title for column in columns]
+    return [
+        _line(columns, titles, fitted, colour=False),
+        *(_line(columns, [row[i] for i in shown], fitted, colour=colour) for row in cells),
+    ]
 
 
-def _shrink(columns: Sequence[Column], widths: list[int], width: int) -> None:
-    excess = sum(widths) + len(_GAP) * (len(widths) - 1) - width
-    candidates = [i for i, column in enumerate(columns) if column.shrinks]
-    while excess > 0 and candidates:
-        widest = max(candidates, key=lambda i: widths[i])
-        if widths[widest] <= _SHRUNK_MIN:
+def _fit(columns: Sequence[Column], shown: list[int], widths: list[int], width: int) -> list[int]:
+    """The places of the columns that stay; the widths of those that are cut are changed."""
+    _shrink(columns, shown, widths, (width, _READABLE))
+    for place in [place for place in reversed(shown) if columns[place].extra]:
+        if _excess(shown, widths, width) > 0:
+            shown = [each for each in shown if each != place]
+    _shrink(columns, shown, widths, (width, _SHRUNK_MIN))
+    return shown
+
+
+def _excess(shown: Sequence[int], widths: Sequence[int], width: int) -> int:
+    return sum(widths[place] for place in shown) + len(_GAP) * (len(shown) - 1) - width
+
+
+def _shrink(
+    columns: Sequence[Column], shown: Sequence[int], widths: list[int], limits: tuple[int, int]
+) -> None:
+    width, least = limits
+    candidates = [place for place in shown if columns[place].shrinks]
+    while candidates and _excess(shown, widths, width) > 0:
+        widest = max(candidates, key=lambda place: widths[place])
+        if widths[widest] <= least:
             return
         widths[widest] -= 1
-        excess -= 1
 
 
 def _line(

@@ -34,8 +34,8 @@ _COLUMNS = (
     Column("LAYERS", shrinks=True),
     Column("ADDS", right=True),
     Column("TOK/S", right=True),
-    Column("FIRST TOKEN", right=True),
-    Column("CTX", right=True),
+    Column("FIRST TOKEN", right=True, extra=True),
+    Column("CTX", right=True, extra=True),
     Column("WEIGHTS", wide=True),
     Column("WHY NOT", shrinks=True),
 )

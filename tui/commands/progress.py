@@ -31,8 +31,8 @@ class ProgressLine:
     ) -> None:
         self.clear()
 
-    def update(self, stage: str, detail: str = "") -> None:
-        """Show the stage, and with it what changes often."""
+    def update(self, stage: str, detail: str = "", *, fleeting: bool = False) -> None:
+        """Show the stage, and with it what changes often; a fleeting one on a terminal alone."""
         if self._quiet:
             return
         if self._rewrites:
@@ -42,7 +42,7 @@ class ProgressLine:
                 sys.stderr.write(_ERASE + line)
                 sys.stderr.flush()
                 self._shown = line
-        elif stage != self._stage:
+        elif stage != self._stage and not fleeting:
             sys.stderr.write(clean(stage) + "\n")
             sys.stderr.flush()
         self._stage = stage

@@ -23,13 +23,13 @@ _COLUMNS = (
     Column("ID"),
     Column("STATE", toned=True),
     Column("MODEL", shrinks=True),
-    Column("INSTANCE"),
-    Column("TAKEN BY", shrinks=True),
-    Column("PROMPT", right=True),
+    Column("INSTANCE", extra=True),
+    Column("TAKEN BY", shrinks=True, extra=True),
+    Column("PROMPT", right=True, extra=True),
     Column("OUTPUT", right=True),
     Column("FIRST", right=True),
     Column("TOK/S", right=True),
-    Column("AGE", right=True),
+    Column("AGE", right=True, extra=True),
     Column("WHY", shrinks=True),
 )
 

@@ -1,0 +1,84 @@
+"""A command that draws no app never pays for one, and nothing but a runner pays for mlx."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+HELP_SECONDS_MAX = 0.35
+"""Processor time of a whole `exoctl --help`, interpreter included."""
+_PROBE = """
+import json, resource, sys
+from tui.cli import execute, connect_over_http
+code = execute(sys.argv[1:], connect_over_http)
+used = resource.getrusage(resource.RUSAGE_SELF)
+sys.stdout.flush()
+print(json.dumps({
+    "code": code,
+    "seconds": used.ru_utime + used.ru_stime,
+    "modules": sorted({name.partition(".")[0] for name in sys.modules}),
+    "own": sorted(name for name in sys.modules if name.startswith(("node.", "tui."))),
+}), file=sys.stderr)
+"""
+
+
+class Found(msgspec.Struct):
+    """What the probed process says of itself."""
+
+    code: int
+    seconds: float
+    modules: set[str]
+    own: set[str]
+
+
+def probe(directory: Path, *arguments: str) -> Found:
+    environment = {key: value for key, value in os.environ.items() if "EXOCTL" not in key}
+    environment["EXOCTL_STATE_DIR"] = str(directory / "state")
+    environment["EXOCTL_CONFIG"] = str(directory / "config.toml")
+    done = subprocess.run(
+        (sys.executable, "-c", _PROBE, *arguments),
+        cwd=Path(__file__).parents[2],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        stdin=subprocess.DEVNULL,
+    )
+    return msgspec.json.decode(done.stderr.splitlines()[-1], type=Found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("--help",), 0),
+        (("ps", "--help"), 0),
+        (("ps",), 2),
+        (("version",), 0),
+        (("config", "get"), 0),
+        (("--no-ui", "--port", "-7"), 2),
+        ((), 2),
+    ],
+)
+def test_no_command_imports_the_app_or_mlx(
+    tmp_path: Path, arguments: tuple[str, ...], code: int
+) -> None:
+    found = probe(tmp_path, *arguments)
+    assert found.code == code
+    assert not {"textual", "mlx", "mlx_lm", "transformers"} & found.modules
+    assert not {"tui.app", "node.runtime"} & found.own
+
+
+def test_a_client_command_imports_no_server(tmp_path: Path) -> None:
+    found = probe(tmp_path, "ps", "--host", "127.0.0.1:1")
+    assert found.code == 2
+    assert "node.client" in found.own
+    assert not {"node.runtime", "node.api.server", "node.io.mesh"} & found.own
+
+
+def test_help_is_there_at_once(tmp_path: Path) -> None:
+    seconds = min(probe(tmp_path, "--help").seconds for _ in range(3))
+    assert seconds <= HELP_SECONDS_MAX

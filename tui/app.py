@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import ClassVar
 
 import anyio
@@ -51,6 +52,7 @@ class ExoctlApp(App[None]):
         is_embedded: bool = True,
         wall: Callable[[], float] = clock.wall,
         monotonic: Callable[[], float] = clock.monotonic,
+        zone_seconds: float | None = None,
     ) -> None:
         super().__init__()
         self.options = options
@@ -59,6 +61,7 @@ class ExoctlApp(App[None]):
         self._is_embedded = is_embedded
         self._wall = wall
         self._monotonic = monotonic
+        self._zone_seconds = _local_zone() if zone_seconds is None else zone_seconds
         self._node: NodeLink | None = None
         self.main: MainScreen | None = None
         self.context: Context | None = None
@@ -90,6 +93,7 @@ class ExoctlApp(App[None]):
             is_embedded=self._is_embedded,
         )
         self.context.random_hex = clock.random_hex
+        self.context.zone_seconds = self._zone_seconds
         self.theme = name if has_colour else COLOURLESS
         self.main = MainScreen(self.context, self._monotonic)
         self.push_screen(self.main)
@@ -118,6 +122,11 @@ class ExoctlApp(App[None]):
                 topics |= self.context.store.accept(item)
         if topics and self.main.is_attached:
             self.main.mark(topics)
+
+
+def _local_zone() -> float:
+    offset = datetime.now(UTC).astimezone().utcoffset()
+    return offset.total_seconds() if offset else 0.0
 
 
 def _settle_garbage() -> None:

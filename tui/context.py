@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from node.model.ids import InstanceId, NodeId, RequestId
+from node.model.ids import InstanceId, ModelId, NodeId, RequestId
 from node.model.session import Entry
 from tui.app_options import AppOptions
 from tui.bridge.conversation import Conversation
@@ -33,6 +33,10 @@ class Doer(Protocol):
         """Show an entry of the log as JSON."""
         ...
 
+    def show_text(self, title: str, words: str) -> None:
+        """Show words whole, broken into lines."""
+        ...
+
 
 class Context:
     """Shared by all panes of one app. Of the screen's thread alone."""
@@ -53,6 +57,8 @@ class Context:
         self.is_embedded = is_embedded
         self.doer: Doer | None = None
         self.conversation = Conversation()
+        self.zone_seconds = 0.0
+        """Local time ahead of UTC."""
         self.random_hex: Callable[[int], str] = _no_chance
         self.instance: InstanceId | None = None
         """The placement that is looked at."""
@@ -82,6 +88,13 @@ class Context:
         """Entries that came while the screen is held still."""
         return self.store.events_total - self._held_events if self._held else 0
 
+    @property
+    def chat_model(self) -> ModelId | None:
+        """The model that answers: the chosen one, else the first that is ready."""
+        if self.conversation.model is not None:
+            return self.conversation.model
+        return next((row.model for row in self.view.placements if row.ready), None)
+
     def hold(self) -> None:
         """Hold the screen still, or let it go on."""
         self._held = None if self._held else self.store.view
@@ -96,6 +109,11 @@ class Context:
         """Show an entry of the log as JSON."""
         if self.doer is not None:
             self.doer.show_entry(entry)
+
+    def show_text(self, title: str, words: str) -> None:
+        """Show words whole, broken into lines."""
+        if self.doer is not None:
+            self.doer.show_text(title, words)
 
     def say(self, text: str, level: Level = "ok") -> None:
         """Tell the person something, for a few seconds."""

@@ -299,3 +299,9 @@ class MainScreen(Screen[None]):
         from tui.dialogs.entry import EntryDialog  # noqa: PLC0415 - only once it is asked for
 
         self.open_dialog(EntryDialog(entry, self.context))
+
+    def show_text(self, title: str, words: str) -> None:
+        """Show words whole, broken into lines."""
+        from tui.dialogs.entry import TextDialog  # noqa: PLC0415 - as above
+
+        self.open_dialog(TextDialog(title, words, self.context))

@@ -144,5 +144,4 @@ def textual_theme(colours: Colours) -> Theme:
 
 def default_variables() -> dict[str, str]:
     """Values of our variables where a theme does not define them."""
-    plain = dict.fromkeys(_VARIABLES, "ansi_default")
-    return plain | {"line": "ansi_bright_black", "dim": "ansi_bright_black"}
+    return dict.fromkeys(_VARIABLES, "ansi_default")

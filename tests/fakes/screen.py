@@ -72,15 +72,23 @@ class Screenplay:
         is_embedded: bool = True,
     ) -> None:
         self.now = NOW
+        self._steps = 0.0
         self.entries = history(cluster[0]) if entries is None else entries
         self.app = ExoctlApp(
             options or AppOptions(animations=False),
             is_embedded=is_embedded,
             wall=lambda: self.now,
+            monotonic=self._step,
+            zone_seconds=0.0,
         )
         self.handle = FakeHandle(cluster, self.entries, node)
         self.node = StillNode(self.handle, self.app.inbox)
         self.app.attach(self.node)
+
+    def _step(self) -> float:
+        """A clock on which every frame is due at once."""
+        self._steps += 1.0
+        return self._steps
 
     def start(self) -> None:
         """Have the node answer, with its history."""

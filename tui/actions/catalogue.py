@@ -69,7 +69,7 @@ _GLOBAL = (
     Action(id="global.zoom", title="This pane alone", command="zoom", keys=("z",), hint="zoom"),
     Action(
         id="global.filter",
-        title="Filter this pane: words, !not, /regex/",
+        title="Filter: words, !not, /regex/",
         command="filter",
         keys=("slash",),
         hint="filter",
@@ -80,7 +80,7 @@ _GLOBAL = (
     Action(id="global.copy", title="Copy the row or the message", command="copy", keys=("y",)),
     Action(
         id="global.invite",
-        title="Show a code that lets a machine join",
+        title="Invite a machine by a code",
         command="invite",
         keys=("i",),
         is_writing=True,
@@ -116,7 +116,7 @@ _GLOBAL = (
     ),
     Action(
         id="global.quit",
-        title="Quit (asks where something would stop)",
+        title="Quit (asks if something stops)",
         command="quit",
         keys=("q",),
         aliases=("q", "exit"),
@@ -149,7 +149,7 @@ _TOPOLOGY = (
     Action(id="topology.previous_node", title="Node before", command="node-", keys=("left",)),
     Action(
         id="topology.next_placement",
-        title="Show the ring of the next placement",
+        title="Ring of the next placement",
         command="ring",
         keys=("s",),
         hint="next ring",
@@ -166,7 +166,7 @@ _TOPOLOGY = (
 _NODES = (
     Action(
         id="nodes.cordon",
-        title="Keep new shards off the node, or allow them",
+        title="Cordon: keep new shards off, or allow",
         command="cordon",
         keys=("C",),
         hint="cordon",
@@ -175,7 +175,7 @@ _NODES = (
     ),
     Action(
         id="nodes.remove",
-        title="Take the node out of the cluster (asks)",
+        title="Remove the node for good (asks)",
         command="remove",
         keys=("K",),
         hint="remove",
@@ -204,7 +204,7 @@ _PLACEMENTS = (
     ),
     Action(
         id="placements.restart",
-        title="Start the instance's runners again (asks)",
+        title="Start its runners again (asks)",
         command="restart",
         keys=("R",),
         hint="restart",

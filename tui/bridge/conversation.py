@@ -20,6 +20,8 @@ from tui.bridge.inbox import Generated
 CHAT = "chat"
 TOPICS = frozenset((CHAT,))
 TURNS_MAX = 400
+TEMPERATURE = 0.3
+"""Small models wander at more."""
 
 
 class Turn(msgspec.Struct, kw_only=True):
@@ -103,7 +105,10 @@ class Conversation:
             del self.turns[: len(self.turns) - TURNS_MAX]
             self.version += 1
         return GenerationRequest(
-            id=request, model=self.model, messages=messages, sampling=Sampling(temperature=0.7)
+            id=request,
+            model=self.model,
+            messages=messages,
+            sampling=Sampling(temperature=TEMPERATURE),
         )
 
     def clear(self) -> None:

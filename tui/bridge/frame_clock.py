@@ -27,6 +27,11 @@ class FrameClock:
         self._painted_at = -1.0
         self.frames = 0
 
+    @property
+    def is_clean(self) -> bool:
+        """Nothing waits to be painted."""
+        return not self._is_pending
+
     def mark(self, topics: frozenset[str]) -> None:
         """These topics changed."""
         if not topics:

@@ -86,6 +86,11 @@ class Inbox:
         return taken
 
     @property
+    def is_empty(self) -> bool:
+        """Nothing waits to be taken."""
+        return not self._items
+
+    @property
     def lost_total(self) -> int:
         """Items that were pushed out by newer ones."""
         return self.put_total - self.taken_total - len(self._items)

@@ -133,7 +133,7 @@ class CandidateDetails(Painted):
     def _draw_memory(self, canvas: Canvas, y: int, row: CandidateRow) -> int:
         width = canvas.width
         wide = width >= WIDE
-        bar_end = width - (56 if wide else 38)
+        bar_end = width - (64 if wide else 38)
         canvas.put(1, y, "memory", "dim")
         x = width - 1
         heads = (
@@ -171,24 +171,34 @@ class CandidateDetails(Painted):
         if not share.held and canvas.width >= WIDE:
             canvas.right(x - 20, y, f"{glyphs.ARROW_DOWN} files", "busy")
 
-    def _draw_words(self, canvas: Canvas, y: int, row: CandidateRow) -> None:
-        width = canvas.width - 2
-        lines: list[tuple[str, str]] = []
-        if row.why_not:
-            lines.append((f"{SYMBOLS['bad']} {row.why_not}", "bad"))
-        if row.remedy:
-            lines.append((f"  what helps: {row.remedy}", "text"))
-        lines += [(f"{SYMBOLS['warn']} {words}", "warn") for words in row.warnings]
-        missing = [share.name for share in row.shares if not share.held]
-        if missing:
-            lines.append((f"  files are fetched first to {', '.join(missing)}", "dim"))
-        if row.hops:
-            lines.append((f"  hops: {f' {glyphs.ARROW} '.join(row.hops)}", "dim"))
-        for words, ink in lines:
+    @staticmethod
+    def _draw_words(canvas: Canvas, y: int, row: CandidateRow) -> None:
+        for words, ink in _words(row):
             if y >= canvas.height:
                 return
-            canvas.put(1, y, text.shorten(words, width), ink)
+            canvas.put(1, y, text.shorten(words, canvas.width - 2), ink)
             y += 1
+
+
+def lines_of(row: CandidateRow) -> int:
+    """How many lines hold all details of a candidate."""
+    return 7 + len(row.shares) + len(_words(row))
+
+
+def _words(row: CandidateRow) -> list[tuple[str, str]]:
+    """Why not and what helps, what is risky, what has to be fetched, the hops."""
+    lines: list[tuple[str, str]] = []
+    if row.why_not:
+        lines.append((f"{SYMBOLS['bad']} {row.why_not}", "bad"))
+    if row.remedy:
+        lines.append((f"  what helps: {row.remedy}", "text"))
+    lines += [(f"{SYMBOLS['warn']} {words}", "warn") for words in row.warnings]
+    missing = [share.name for share in row.shares if not share.held]
+    if missing:
+        lines.append((f"  files are fetched first to {', '.join(missing)}", "dim"))
+    if row.hops:
+        lines.append((f"  hops: {f' {glyphs.ARROW} '.join(row.hops)}", "dim"))
+    return lines
 
 
 def _signed(count: int) -> str:

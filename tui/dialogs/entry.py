@@ -1,6 +1,9 @@
-"""One entry of the log, whole, as JSON."""
+"""One entry of the log, whole, as JSON; or any text, whole."""
+
+from typing import ClassVar
 
 from textual.app import ComposeResult
+from textual.binding import BindingType
 
 from node.core.apply import read_event
 from node.model.session import Entry
@@ -9,62 +12,77 @@ from tui.dialogs.dialog import Dialog
 from tui.paint.json_lines import json_lines
 from tui.shell import app_of
 from tui.viewmodel import glyphs, text
+from tui.viewmodel.events import whole_entry
+from tui.widgets.painted import Parts
 from tui.widgets.text_pane import TextPane
 
+WIDTH = 96
+FRAME_CELLS = 4
 
-class EntryDialog(Dialog):
-    """Index, session, writer and the event as it lies in the log."""
 
-    BINDINGS = [("y", "copy", "Copy")]
+class PageDialog(Dialog):
+    """A scrolling page that can be copied."""
 
-    def __init__(self, entry: Entry, context: Context) -> None:
+    BINDINGS: ClassVar[list[BindingType]] = [("y", "copy", "Copy")]
+
+    def __init__(self, context: Context, title: Parts) -> None:
         super().__init__()
-        self.entry = entry
-        self.context = context
-
-    def compose(self) -> ComposeResult:
-        """The JSON in a pane."""
-        entry, names = self.entry, self.context.view.names
-        event = read_event(entry.payload)
-        whole = {
-            "index": entry.index,
-            "session": {
-                "term": entry.session.term,
-                "master": names.name(entry.session.master),
-                "incarnation": entry.session.incarnation,
-            },
-            "writer": {
-                "node": names.name(entry.id.origin),
-                "id": entry.id.origin,
-                "incarnation": entry.id.incarnation,
-                "sequence": entry.id.sequence,
-            },
-            "written_at": entry.written_at,
-            "resubmitted": entry.resubmitted,
-            "event": event if event is not None else f"{len(entry.payload)} bytes, unknown here",
-        }
-        pane = TextPane(self.context, json_lines(whole), identity="entry")
-        pane.add_class("dialog-pane")
-        kind = type(event).__name__ if event is not None else "unknown"
-        pane.title_parts = [
-            (f"{text.count(entry.index)} ", "text b"),
-            (f"{glyphs.DOT} {kind} ", "dim"),
-        ]
-        pane.foot_parts = [
+        self.pane = TextPane(context, [], identity="page")
+        self.pane.add_class("dialog-pane")
+        self.pane.title_parts = title
+        self.pane.foot_parts = [
             ("y ", "accent b"),
-            ("copies", "dim"),
-            ("  esc ", "accent b"),
+            ("copies  ", "dim"),
+            ("esc ", "accent b"),
             ("closes", "dim"),
         ]
-        self.pane = pane
-        yield pane
+
+    def page(self, width: int) -> list[Parts]:
+        """The lines, for so many cells."""
+        raise NotImplementedError
+
+    def compose(self) -> ComposeResult:
+        """The page."""
+        yield self.pane
 
     def on_mount(self) -> None:
-        """The pane has the focus, and no more lines than it needs."""
+        """The page has the focus, and no more lines than it needs."""
+        width = min(WIDTH, self.size.width - 4)
+        self.pane.styles.width = width
+        self.pane.lines = self.page(width - FRAME_CELLS)
         self.pane.styles.height = min(len(self.pane.lines) + 2, self.size.height - 2)
         self.pane.focus()
 
     def action_copy(self) -> None:
-        """Copy the JSON."""
+        """Copy all of it."""
         app_of(self).copy_to_clipboard(self.pane.chosen_text())
         app_of(self).notify("copied", markup=False)
+
+
+class TextDialog(PageDialog):
+    """Words, broken into lines."""
+
+    def __init__(self, title: str, words: str, context: Context) -> None:
+        super().__init__(context, [(f"{title} ", "text b")])
+        self.words = words
+
+    def page(self, width: int) -> list[Parts]:
+        """The words at that width."""
+        return [[(line, "text")] for line in text.wrap(self.words, width)]
+
+
+class EntryDialog(PageDialog):
+    """Index, session, writer and the event as it lies in the log."""
+
+    def __init__(self, entry: Entry, context: Context) -> None:
+        event = read_event(entry.payload)
+        kind = type(event).__name__ if event is not None else "unknown"
+        index = text.count(entry.index)
+        super().__init__(context, [(f"{index} ", "text b"), (f"{glyphs.DOT} {kind} ", "dim")])
+        self.entry = entry
+        self.names = context.view.names
+
+    def page(self, width: int) -> list[Parts]:
+        """The JSON."""
+        del width
+        return json_lines(whole_entry(self.entry, self.names))

@@ -14,8 +14,8 @@ from tui.widgets.painted import Parts
 from tui.widgets.text_pane import TextPane
 
 KEY_CELLS = 11
-COLUMN_CELLS = 50
-WIDE = 2 * COLUMN_CELLS + 8
+GAP_CELLS = 3
+FRAME_CELLS = 6
 
 
 class HelpDialog(Dialog):
@@ -40,15 +40,14 @@ class HelpDialog(Dialog):
 
     def on_mount(self) -> None:
         """As wide and high as is needed."""
-        is_wide = self.size.width >= WIDE
-        lines = self.lines(is_wide=is_wide)
-        self.pane.styles.width = WIDE if is_wide else min(self.size.width, COLUMN_CELLS + 8)
+        lines = self.lines(self.size.width - FRAME_CELLS)
+        self.pane.styles.width = max(_width(line) for line in lines) + FRAME_CELLS
         self.pane.styles.height = min(len(lines) + 2, self.size.height - 2)
         self.pane.lines = lines
         self.pane.focus()
 
-    def lines(self, *, is_wide: bool) -> list[Parts]:
-        """Everything that can be done here."""
+    def lines(self, width: int) -> list[Parts]:
+        """Everything that can be done here, in two columns where they fit."""
         shown = [scope for scope in self.scopes if scope in SCOPE_TITLES]
         if any(scope != "chat" for scope in self.scopes):
             shown.append("list")
@@ -57,17 +56,21 @@ class HelpDialog(Dialog):
             local += _section(SCOPE_TITLES[scope], in_scope(scope))
         local += _legend()
         everywhere = _section(SCOPE_TITLES[GLOBAL], in_scope(GLOBAL))
-        if not is_wide:
+        left_cells = max(_width(line) for line in everywhere) + GAP_CELLS
+        if left_cells + max(_width(line) for line in local) > width:
             return [*local, *everywhere]
         return [
-            _pad(left or [], COLUMN_CELLS + 2) + (right or [])
+            _pad(left or [], left_cells) + (right or [])
             for left, right in zip_longest(everywhere, local)
         ]
 
 
+def _width(parts: Parts) -> int:
+    return sum(len(words) for words, _ in parts)
+
+
 def _pad(parts: Parts, width: int) -> Parts:
-    used = sum(len(words) for words, _ in parts)
-    return [*parts, (" " * max(0, width - used), "text")]
+    return [*parts, (" " * max(0, width - _width(parts)), "text")]
 
 
 def _section(title: str, actions: list[Action]) -> list[Parts]:

@@ -35,8 +35,8 @@ class InviteDialog(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """The code, once it is there."""
         with Vertical(classes="dialog") as box:
-            box.border_title = " Invite a machine "
-            box.border_subtitle = " y copies the command · esc closes "
+            box.border_title = "Invite a machine"
+            box.border_subtitle = "y copies the command, esc closes"
             yield Static("asking for a code…", id="code", markup=False)
             yield Static("", id="how", classes="line", markup=False)
             yield Static("", id="until", classes="quiet", markup=False)
@@ -85,8 +85,8 @@ class JoinDialog(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """Two fields and two buttons."""
         with Vertical(classes="dialog") as box:
-            box.border_title = " Join another cluster "
-            box.border_subtitle = " esc closes "
+            box.border_title = "Join another cluster"
+            box.border_subtitle = "esc closes"
             yield Static("Code, as the other cluster shows it with i or :invite", classes="line")
             yield Input(self.code, placeholder="XXXXX-XXXXX-XXXXX-XXXXX", id="join-code")
             yield Static("Address of one of its nodes; empty looks on the network", classes="line")

@@ -10,7 +10,7 @@ from node.model.command import PlaceInstance, Wish
 from node.model.errors import ExoctlError
 from node.model.ids import ModelId, NodeId
 from node.model.topology import Plan
-from tui.dialogs.candidates import CandidateDetails, CandidatePane
+from tui.dialogs.candidates import CandidateDetails, CandidatePane, lines_of
 from tui.dialogs.chooser import Choice, ChoicePane
 from tui.dialogs.dialog import Dialog
 from tui.dialogs.question import Question
@@ -123,8 +123,11 @@ class PlaceDialog(Dialog):
         if not rows:
             refusal = plan.refusal
             pane.empty = refusal.message if refusal else "no way to place it"
-        pane.styles.height = min(max(len(rows), 1) + 3, max(6, self.size.height // 3))
+        listed = min(max(len(rows), 1) + 3, max(6, self.size.height // 3))
+        pane.styles.height = listed
         self._show_details()
+        wanted = max((lines_of(row) for row in rows), default=1)
+        self.query_one("#place").styles.height = min(listed + wanted, self.size.height - 2)
 
     def _show_details(self) -> None:
         row = self.candidates.chosen

@@ -36,7 +36,7 @@ class ConfirmDialog(ModalScreen[bool]):
     def compose(self) -> ComposeResult:
         """Title in the border, the lines, two buttons; the safe one has the focus."""
         with Vertical(classes="dialog -question") as box:
-            box.border_title = f" {self.question.title} "
+            box.border_title = self.question.title
             for line in self.question.lines:
                 yield Static(line, classes="line", markup=False)
             with Horizontal(classes="buttons"):

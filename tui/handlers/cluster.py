@@ -20,6 +20,7 @@ from tui.viewmodel.rows import NodeRow, PlacementRow
 def handlers(shell: Shell) -> dict[str, Handler]:
     """Instances and nodes."""
     return {
+        "placements.chat": lambda argument: _chat(shell, argument),
         "placements.stop": lambda argument: _stop(shell, argument),
         "placements.restart": lambda argument: _restart(shell, argument),
         "placements.cancel": lambda argument: _cancel(shell, argument),
@@ -60,6 +61,13 @@ def _instance(shell: Shell, argument: str) -> PlacementRow | None:
         words = "choose an instance first: 3 placements" if rows else "nothing is placed"
         shell.say(words, "warn")
     return row
+
+
+def _chat(shell: Shell, argument: str) -> None:
+    row = _instance(shell, argument)
+    if row is not None:
+        shell.context.conversation.model = row.model
+        shell.show_view("chat")
 
 
 def _stop(shell: Shell, argument: str) -> None:

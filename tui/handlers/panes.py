@@ -1,11 +1,18 @@
 """Actions on the pane that has the focus, or on the pane of their scope."""
 
+from pathlib import Path
+
+import msgspec
+
 from tui.bridge.store import NODES, PLACEMENTS
 from tui.shell import Handler, Shell
 from tui.viewmodel import text
+from tui.viewmodel.events import whole_entry
 from tui.widgets.event_log import EventLog
 from tui.widgets.list_pane import ListPane
 from tui.widgets.topology import TopologyPane
+
+EXPORT_NAME = "exoctl-events.ndjson"
 
 
 def handlers(shell: Shell) -> dict[str, Handler]:
@@ -21,6 +28,7 @@ def handlers(shell: Shell) -> dict[str, Handler]:
     found["events.follow"] = lambda _: _follow(shell)
     found["events.goto"] = lambda argument: _goto(shell, argument)
     found["events.next_problem"] = lambda _: _next_problem(shell)
+    found["events.export"] = lambda name: _export(shell, name)
     return found
 
 
@@ -95,6 +103,21 @@ def _goto(shell: Shell, argument: str) -> None:
             return
         span = f"{text.count(shown[0].index)} to {text.count(shown[-1].index)}"
         shell.say(f"index {digits} is not among {span}", "warn")
+
+
+def _export(shell: Shell, name: str) -> None:
+    log = _log(shell)
+    if log is None:
+        return
+    path = Path(name or EXPORT_NAME).expanduser()
+    names = shell.context.view.names
+    lines = [msgspec.json.encode(whole_entry(entry, names)) for entry in log.shown]
+    try:
+        path.write_bytes(b"".join(line + b"\n" for line in lines))
+    except OSError as error:
+        shell.say(f"{path} not written: {error.strerror}", "bad")
+        return
+    shell.say(f"{text.plural(len(lines), 'event')} written to {path}")
 
 
 def _next_problem(shell: Shell) -> None:

@@ -140,4 +140,18 @@ class MarkdownPainter:
         rendered = self._console.render_lines(
             self._markdown(source, hyperlinks=False), options, pad=False
         )
-        return [list(line) for line in rendered]
+        lines: list[list[Segment]] = []
+        for line in rendered:
+            if _is_blank(line) and (not lines or _is_blank(lines[-1])):
+                continue
+            lines.append(list(line))
+        if lines and _is_blank(lines[-1]):
+            lines.pop()
+        return lines
+
+
+def _is_blank(line: list[Segment]) -> bool:
+    return all(
+        not part.text.strip() and (part.style is None or part.style.bgcolor is None)
+        for part in line
+    )

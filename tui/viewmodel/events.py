@@ -58,8 +58,9 @@ def event_row(entry: Entry, names: Names) -> EventRow:
         kind, subject, summary = "unknown", "", "written by a newer version"
         level: Level = "warn"
     else:
-        kind = type(event).__name__
-        subject, summary, level = describe(event, names)
+        shown = _only_effect(event)
+        kind = type(shown).__name__
+        subject, summary, level = describe(shown, names)
     return EventRow(
         index=entry.index,
         at=entry.written_at,
@@ -72,6 +73,13 @@ def event_row(entry: Entry, names: Names) -> EventRow:
         level=level,
         is_resubmitted=entry.resubmitted,
     )
+
+
+def _only_effect(event: Event) -> Event:
+    """A decision's one event in place of the decision around it."""
+    if isinstance(event, facts.CommandDecided) and len(event.events) == 1:
+        return event.events[0]
+    return event
 
 
 def describe(event: Event, names: Names) -> Description:
@@ -169,3 +177,25 @@ def _decided(event: facts.CommandDecided, names: Names) -> Description:
     words = f" {glyphs.DOT} ".join(f"{kind} {summary}" for kind, _, summary, _ in parts)
     level: Level = parts[0][3] if parts else "idle"
     return event.subject or event.command, words or "nothing to do", level
+
+
+def whole_entry(entry: Entry, names: Names) -> dict[str, object]:
+    """An entry with its event decoded and its nodes named."""
+    event = read_event(entry.payload)
+    return {
+        "index": entry.index,
+        "session": {
+            "term": entry.session.term,
+            "master": names.name(entry.session.master),
+            "incarnation": entry.session.incarnation,
+        },
+        "writer": {
+            "node": names.name(entry.id.origin),
+            "id": entry.id.origin,
+            "incarnation": entry.id.incarnation,
+            "sequence": entry.id.sequence,
+        },
+        "written_at": entry.written_at,
+        "resubmitted": entry.resubmitted,
+        "event": event if event is not None else f"{len(entry.payload)} bytes, unknown here",
+    }

@@ -48,6 +48,8 @@ def _placement(
     progress, hues, first_token = around
     mine = [progress[shard.runner] for shard in instance.shards if shard.runner in progress]
     failure = condition.failure
+    running = sum(item.requests_running for item in mine)
+    speed = max((item.tokens_per_second for item in mine), default=0.0)
     return PlacementRow(
         instance=instance.instance,
         model=instance.model,
@@ -55,8 +57,8 @@ def _placement(
         word=condition.word,
         detail=condition.detail,
         ready=condition.ready,
-        speed=max((item.tokens_per_second for item in mine), default=0.0),
-        running=sum(item.requests_running for item in mine),
+        speed=speed if running else 0.0,
+        running=running,
         queued=sum(item.requests_queued for item in mine),
         transport=instance.transport if len(instance.shards) > 1 else "",
         strategy="pipeline" if len(instance.shards) > 1 else "single",

@@ -22,6 +22,13 @@ def memory_pair(used: int, total: int) -> str:
     return f"{used / 1024**2:.0f}/{total / 1024**2:.0f}M"
 
 
+def memory_of(used: int, total: int) -> str:
+    """Used and total memory, written out: `98 of 192 GiB`."""
+    if total >= GIB:
+        return f"{used / GIB:.0f} of {total / GIB:.0f} GiB"
+    return f"{used / 1024**2:.0f} of {total / 1024**2:.0f} MiB"
+
+
 def size(count: float) -> str:
     """Bytes of a file: `40.1 GB`, `270 MB`."""
     for limit, suffix in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
@@ -123,3 +130,24 @@ def layers(first: int, end: int) -> str:
 def plural(number: int, word: str) -> str:
     """`1 node`, `3 nodes`."""
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def wrap(words: str, width: int) -> list[str]:
+    """Lines of plain text, broken at spaces."""
+    lines: list[str] = []
+    for paragraph in words.split("\n"):
+        line = ""
+        for word in paragraph.split(" "):
+            while len(word) > width:
+                if line:
+                    lines.append(line)
+                    line = ""
+                lines.append(word[:width])
+                word = word[width:]  # noqa: PLW2901
+            if line and len(line) + 1 + len(word) > width:
+                lines.append(line)
+                line = word
+            else:
+                line = f"{line} {word}" if line else word
+        lines.append(line)
+    return lines

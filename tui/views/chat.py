@@ -28,16 +28,6 @@ class ChatView(View):
         yield Transcript(self.context, identity="chat-transcript")
         yield Composer()
 
-    def on_mount(self) -> None:
-        """Take the first ready model."""
-        if self.context.conversation.model is None:
-            self._take_ready()
-
-    def _take_ready(self) -> None:
-        ready = [row for row in self.context.view.placements if row.ready]
-        if ready:
-            self.context.conversation.model = ready[0].model
-
     def first_focus(self) -> Composer:
         """The composer."""
         return self.query_one(Composer)
@@ -58,8 +48,7 @@ class ChatView(View):
         if conversation.is_generating:
             self.context.say("one answer at a time: esc stops this one", "warn")
             return
-        if conversation.model is None:
-            self._take_ready()
+        conversation.model = self.context.chat_model
         if conversation.model is None:
             self.context.say("no model is ready: n places one", "warn")
             return

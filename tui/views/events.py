@@ -27,7 +27,7 @@ class EventsView(View):
         return self.query_one(EventTable)
 
     def fit(self, size: Size) -> None:
-        """A line for each node, but never more than two fifths."""
+        """A line for each node, but never more than half."""
         board = self.query_one(IndexBoard)
         rows = len(self.context.view.nodes)
-        board.styles.height = max(5, min(rows + 5, size.height * 2 // 5))
+        board.styles.height = max(5, min(rows + 5, size.height // 2))

@@ -149,7 +149,7 @@ class KeyBar(Painted):
     def __init__(self, context: Context) -> None:
         super().__init__(context, identity="keys")
         self.scopes: tuple[str, ...] = ()
-        self.is_typing = False
+        self.is_typing = self.is_command = False
 
     def draw(self, canvas: Canvas) -> None:
         """Keys with their words, as many as fit; quit is always the last."""
@@ -171,6 +171,8 @@ class KeyBar(Painted):
         found: list[Action] = []
         for scope in (*self.scopes, "global"):
             found += [action for action in in_scope(scope) if action.hint]
+        if self.is_command:
+            return [("enter", "runs it"), ("tab", "completes"), ("esc", "closes")]
         if self.is_typing:
             keys = [("enter", "send"), ("^j", "newline"), ("esc", "stop, leave the field")]
             return keys + [
@@ -187,7 +189,8 @@ class KeyBar(Painted):
 
     def show_for(self, focused: Widget | None, scopes: tuple[str, ...]) -> None:
         """Show the keys of these scopes."""
-        is_typing = isinstance(focused, Input) or (focused is not None and focused.id == "composer")
-        if (scopes, is_typing) != (self.scopes, self.is_typing):
+        was_command, self.is_command = self.is_command, isinstance(focused, Input)
+        is_typing = self.is_command or (focused is not None and focused.id == "composer")
+        if (scopes, is_typing) != (self.scopes, self.is_typing) or was_command != self.is_command:
             self.scopes, self.is_typing = scopes, is_typing
             self.paint()

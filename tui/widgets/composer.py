@@ -30,7 +30,7 @@ class Composer(TextArea):
             highlight_cursor_line=False,
             placeholder="Ask, then enter. ^j begins a new line.",
         )
-        self.border_title = " Prompt "
+        self.border_title = "Prompt"
 
     async def _on_key(self, event: events.Key) -> None:
         if event.key == "enter":

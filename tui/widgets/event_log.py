@@ -133,11 +133,11 @@ class EventLog(ListPane):
         rate = store.event_rate.value(store.now)
         parts: Parts = []
         if store.skipped:
-            parts.append((f" {store.skipped:,} skipped", "warn"))
+            parts.append((f"{store.skipped:,} skipped  ", "warn"))
         if rate >= 0.05:
-            parts.append((f" {rate:.1f}/s", "dim"))
+            parts.append((f"{rate:.1f}/s  ", "dim"))
         word = "following" if self.is_following else "f follows"
-        parts.append((f" {glyphs.DOWN} {word} ", "accent" if self.is_following else "dim"))
+        parts.append((f"{glyphs.DOWN} {word}", "accent" if self.is_following else "dim"))
         return parts
 
     def draw_empty(self, canvas: Canvas) -> None:
@@ -173,7 +173,7 @@ class EventLog(ListPane):
             x += sequence
         canvas.put(x, 0, "event", "faint")
         canvas.put(x + kind + 1, 0, "subject", "faint")
-        canvas.put(x + kind + subject + 3, 0, "what happened", "faint")
+        canvas.put(x + kind + subject + 4, 0, "what happened", "faint")
 
     def draw_row(self, canvas: Canvas, y: int, place: int) -> None:
         """Index, time, origin, kind, subject, words."""
@@ -182,7 +182,9 @@ class EventLog(ListPane):
         canvas.right(9, y, text.count(row.index), "dim")
         x = 11
         if time:
-            canvas.put(x, y, text.clock(row.at, milliseconds=time > 9), "faint")
+            canvas.put(
+                x, y, text.clock(row.at + self.context.zone_seconds, milliseconds=time > 9), "faint"
+            )
             x += time
         canvas.put(x, y, text.middle(row.origin, 10), row.hue)
         x += 11

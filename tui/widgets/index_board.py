@@ -55,7 +55,7 @@ class IndexBoard(ListPane):
 
     @property
     def _fields(self) -> list[tuple[str, int]]:
-        fields = [("role", 10), ("written", 9), ("applied", 10), ("lag", 6), ("held", 6)]
+        fields = [("role", 10), ("written", 9), ("applied", 10), ("lag", 6), ("buffer", 8)]
         if self.size.width >= 90:
             fields += [("gap", 18), ("unack", 7), ("oldest", 7), ("replays", 8)]
         else:
@@ -134,7 +134,7 @@ def _field(row: IndexRow, name: str) -> tuple[str, str]:  # noqa: PLR0911 - one 
         ) if waits else text.UNKNOWN, "text" if waits else "faint"
     number = {
         "written": row.written,
-        "held": row.buffered,
+        "buffer": row.buffered,
         "unack": row.unacknowledged,
         "replays": row.replays,
         "committed": row.committed,

@@ -118,6 +118,11 @@ class LogView(ListPane):
         if self.is_following:
             self.cursor = max(0, len(self.shown) - 1)
             self._cursor_key = None
+        most = 17 if self.size.width >= 90 else 12
+        longest = max((len(line.source) for line in self.shown), default=0)
+        self._source_cells = min(most, longest)
+
+    _source_cells = 0
 
     def count(self) -> int:
         """How many lines are shown."""
@@ -166,20 +171,31 @@ class LogView(ListPane):
         ink = INKS.get(line.level, "text")
         x = 0
         if line.at:
-            canvas.put(0, y, text.clock(line.at, milliseconds=canvas.width >= 90), "faint")
+            canvas.put(0, y, self._clock(line, milliseconds=canvas.width >= 90), "faint")
         x += 14 if canvas.width >= 90 else 9
         canvas.put(x, y, text.shorten(line.level, 7), f"{ink} b")
         x += 8
         if not self.source:
-            canvas.put(x, y, text.middle(line.source, 17), "hue7")
-            x += 18
+            canvas.put(x, y, text.middle(line.source, self._source_cells), "hue7")
+            x += self._source_cells + 1
         loud = line.level in ("warning", "error")
         words = text.shorten(line.text.replace("\n", f" {glyphs.DOT} "), canvas.width - x)
         canvas.put(x, y, words, ink if loud else "text")
+
+    def open_chosen(self) -> None:
+        """Show the whole line."""
+        if self.cursor < len(self.shown):
+            line = self.shown[self.cursor]
+            title = f"{self._clock(line)} {line.level} {line.source}"
+            self.context.show_text(title, line.text)
+
+    def _clock(self, line: LogLine, *, milliseconds: bool = False) -> str:
+        at = line.at + self.context.zone_seconds if line.at else 0.0
+        return text.clock(at, milliseconds=milliseconds)
 
     def chosen_text(self) -> str:
         """The line under the cursor."""
         if self.cursor >= len(self.shown):
             return ""
         line = self.shown[self.cursor]
-        return f"{text.clock(line.at)} {line.level} {line.source} {line.text}"
+        return f"{self._clock(line)} {line.level} {line.source} {line.text}"

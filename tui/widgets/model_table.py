@@ -71,10 +71,11 @@ class ModelTable(ListPane):
     def columns(self) -> tuple[int, int]:
         """How many facts and how many nodes fit."""
         room = self.size.width - NAME_CELLS - 16
+        room -= FACTS[0][1]
         nodes = min(len(self.context.view.nodes), max(0, room // NODE_CELLS))
         room -= nodes * NODE_CELLS
-        facts = 0
-        for _, cells in FACTS:
+        facts = 1
+        for _, cells in FACTS[1:]:
             if room < cells:
                 break
             room -= cells

@@ -44,9 +44,11 @@ class NodeDetails(Pane):
         y = self._draw_identity(canvas, row)
         if row.has_figures:
             y = self._draw_memory(canvas, y, row)
-            tall = canvas.height >= 16
-            y = self._draw_history(canvas, y, (row, row.load_label, tall))
-            y = self._draw_history(canvas, y, (row, "out", tall))
+            held = sum(run.node == row.node for p in self.context.view.placements for run in p.runs)
+            spare = canvas.height - y - max(1, held) - len(row.notes)
+            lines = max(1, min(5, spare // 2))
+            y = self._draw_history(canvas, y, (row, row.load_label, lines))
+            y = self._draw_history(canvas, y, (row, "out", lines))
         y = self._draw_shards(canvas, y, row)
         for note in row.notes:
             if y >= canvas.height:
@@ -78,9 +80,8 @@ class NodeDetails(Pane):
         canvas.put(LABEL_CELLS + width + 2, y, figure, "text b")
         return y + 1
 
-    def _draw_history(self, canvas: Canvas, y: int, what: tuple[NodeRow, str, bool]) -> int:
-        row, label, tall = what
-        lines = 2 if tall else 1
+    def _draw_history(self, canvas: Canvas, y: int, what: tuple[NodeRow, str, int]) -> int:
+        row, label, lines = what
         store = self.context.store
         if label == "out":
             history: History | None = store.speed_history.get(row.node)

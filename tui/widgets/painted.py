@@ -67,14 +67,7 @@ class Painted(Widget):
         if len(changed) * 2 > height:
             self.refresh()
         elif changed:
-            left, top = self.content_offset_in_widget
-            self.refresh(*(Region(left, top + y, width, 1) for y in changed))
-
-    @property
-    def content_offset_in_widget(self) -> tuple[int, int]:
-        """Where the content begins within border and padding."""
-        gutter = self.gutter
-        return gutter.left, gutter.top
+            self.refresh(*(Region(0, y, width, 1) for y in changed))
 
     def titled(self, parts: Parts) -> Text:
         """Parts as a border's title."""
@@ -83,6 +76,7 @@ class Painted(Widget):
         for words, ink in parts:
             shown = glyphs.ascii_only(words) if self.context.is_ascii else words
             text.append(shown, palette.style(ink, self.surface))
+        text.rstrip()
         return text
 
     def on_resize(self, _event: events.Resize) -> None:

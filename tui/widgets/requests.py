@@ -14,6 +14,8 @@ from tui.widgets.list_pane import ListPane
 from tui.widgets.painted import Parts
 from tui.widgets.pane import bindings
 
+FIGURES = [("age", 7), ("tok/s", 8), ("first", 8), ("out", 8), ("prompt", 9)]
+
 
 class RequestsPane(ListPane):
     """A row for each request."""
@@ -68,45 +70,67 @@ class RequestsPane(ListPane):
         where = f"the API on {local.api}" if local and local.api else "the API"
         canvas.centre(y + 1, f"7 chats here; programs use {where}", "dim")
 
+    @property
+    def _columns(self) -> tuple[int, int, list[tuple[str, int]]]:
+        """Cells of request id and model, and the figures that fit beside them."""
+        width = self.size.width
+        if width >= 100:
+            return 19, 24, FIGURES
+        if width >= 72:
+            return 12, 18, [figure for figure in FIGURES if figure[0] in ("out", "tok/s", "age")]
+        return 12, 16, FIGURES[:1]
+
     def draw_head(self, canvas: Canvas) -> None:
         """Column heads."""
+        request, model, figures = self._columns
         canvas.put(2, 0, "request", "faint")
-        canvas.put(21, 0, "model", "faint")
-        canvas.put(44, 0, "phase", "faint")
+        canvas.put(2 + request, 0, "model", "faint")
+        canvas.put(2 + request + model, 0, "phase", "faint")
         right = canvas.width
-        for name, cells in (("age", 7), ("tok/s", 8), ("first", 8), ("out", 8), ("prompt", 9)):
+        for name, cells in figures:
             canvas.right(right, 0, name, "faint")
             right -= cells
 
     def draw_row(self, canvas: Canvas, y: int, place: int) -> None:
         """One request."""
         row = self.rows[place]
+        request, model, figures = self._columns
         canvas.put(0, y, SYMBOLS[row.level], row.level)
-        canvas.put(2, y, text.shorten(row.request, 18), "text")
-        canvas.put(21, y, text.middle(row.model, 22), "text")
-        canvas.put(44, y, row.word, f"{row.level} b")
+        canvas.put(2, y, text.shorten(row.request, request - 1), "text")
+        canvas.put(2 + request, y, text.middle(row.model, model - 1), "text")
+        phase = 2 + request + model
+        canvas.put(phase, y, row.word, f"{row.level} b")
         right = canvas.width
-        speed = f"{row.speed:.1f}" if row.speed else text.UNKNOWN
-        first = text.duration(row.first_token_seconds) if row.first_token_seconds else text.UNKNOWN
-        for words, cells, ink in (
-            (text.duration(row.age_seconds), 7, "dim"),
-            (speed, 8, "text b"),
-            (first, 8, "text"),
-            (text.count(row.output_tokens), 8, "text"),
-            (text.count(row.prompt_tokens), 9, "dim"),
-        ):
+        for name, cells in figures:
+            words, ink = _figure(row, name)
             canvas.right(right, y, words, ink)
             right -= cells
-        room = right - 54
+        self._draw_progress(canvas, (phase + 10, y), right - phase - 10, row)
+
+    @staticmethod
+    def _draw_progress(canvas: Canvas, at: tuple[int, int], room: int, row: RequestRow) -> None:
+        x, y = at
         if row.failure:
-            canvas.put(54, y, text.shorten(row.failure, max(0, room)), "bad")
-        elif row.word == "prefill" and row.prompt_tokens and room > 8:
+            canvas.put(x, y, text.shorten(row.failure, max(0, room)), "bad")
+        elif row.word == "prefill" and row.prompt_tokens and room > 12:
             fraction = row.prefilled_tokens / row.prompt_tokens
-            line(canvas, (54, y), min(room - 6, 20), fraction, "accent")
-            canvas.put(55 + min(room - 6, 20), y, text.percent(fraction).strip(), "dim")
+            width = min(room - 6, 20)
+            line(canvas, at, width, fraction, "accent")
+            canvas.put(x + width + 1, y, text.percent(fraction).strip(), "dim")
         elif room > 14:
-            canvas.put(54, y, text.shorten(f"on {row.taken_by}", room), row.hue)
+            canvas.put(x, y, text.shorten(f"on {row.taken_by}", room), row.hue)
 
     def chosen_text(self) -> str:
         """The request's id."""
         return self.rows[self.cursor].request if self.cursor < len(self.rows) else ""
+
+
+def _figure(row: RequestRow, name: str) -> tuple[str, str]:
+    first = row.first_token_seconds
+    return {
+        "age": (text.duration(row.age_seconds), "dim"),
+        "tok/s": (f"{row.speed:.1f}" if row.speed else text.UNKNOWN, "text b"),
+        "first": (text.duration(first) if first else text.UNKNOWN, "text"),
+        "out": (text.count(row.output_tokens), "text"),
+        "prompt": (text.count(row.prompt_tokens), "dim"),
+    }[name]

@@ -67,7 +67,7 @@ class TopologyPane(Pane):
         if len(view.nodes) > 1 and total and self.size.width > 90:
             watts = sum(row.watts or 0.0 for row in view.nodes)
             power = f" {glyphs.DOT} {watts:.0f} W" if watts else ""
-            parts += [(f"memory {text.memory_pair(used, total)}iB{power} {glyphs.DOT} ", "dim")]
+            parts += [(f"memory {text.memory_of(used, total)}{power} {glyphs.DOT} ", "dim")]
         if up:
             slowest = min(up, key=lambda link: link.bits_per_second or float("inf"))
             names = view.names

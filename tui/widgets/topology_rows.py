@@ -92,7 +92,7 @@ def _draw_sum(canvas: Canvas, y: int, order: list[NodeRow], ring: PlacementRow |
     used, total = sum(row.memory_used for row in order), sum(row.memory_total for row in order)
     watts = sum(row.watts or 0.0 for row in order)
     canvas.put(2, y, "sum", "dim")
-    canvas.put(2 + NAME_CELLS + 1, y, text.memory_pair(used, total) + "iB", "dim")
+    canvas.put(2 + NAME_CELLS + 1, y, text.memory_of(used, total), "dim")
     if canvas.width >= 74 and watts:
         canvas.right(41, y, f"{watts:.0f} W", "dim")
     if ring is not None:

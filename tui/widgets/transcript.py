@@ -45,11 +45,11 @@ class Transcript(ListPane):
 
     def heading(self) -> Parts:
         """The model that answers, and how it stands."""
-        conversation = self.context.conversation
-        if conversation.model is None:
+        model = self.context.chat_model
+        if model is None:
             return [("Chat ", "text b")]
-        parts: Parts = [(f"{conversation.model} ", "text b")]
-        ready = [row for row in self.context.view.placements if row.model == conversation.model]
+        parts: Parts = [(f"{model} ", "text b")]
+        ready = [row for row in self.context.view.placements if row.model == model]
         if ready:
             row = max(ready, key=lambda item: item.ready)
             names = text.plural(len(row.runs), "node")
@@ -65,9 +65,9 @@ class Transcript(ListPane):
         if turns and turns[-1].is_open:
             turn = turns[-1]
             figure = text.speed(turn.speed) if turn.speed else turn.progress
-            parts.append((f" {figure} {glyphs.DOT} esc stops ", "accent"))
+            parts.append((f"{figure} {glyphs.DOT} esc stops", "accent"))
         if not self.is_following:
-            parts.append((f" {glyphs.DOWN} end follows ", "dim"))
+            parts.append((f"  {glyphs.DOWN} end follows", "dim"))
         return parts
 
     def count(self) -> int:
@@ -83,10 +83,9 @@ class Transcript(ListPane):
     def draw_empty(self, canvas: Canvas) -> None:
         """Which model would answer, and what to do where none does."""
         y = max(0, canvas.height // 2 - 2)
-        ready = [row for row in self.context.view.placements if row.ready]
-        if ready:
+        if self.context.chat_model is not None:
             canvas.centre(y, "Ask something.", "text b")
-            canvas.centre(y + 1, f"{self.context.conversation.model} answers.", "dim")
+            canvas.centre(y + 1, f"{self.context.chat_model} answers.", "dim")
         else:
             canvas.centre(y, "No model is ready.", "text b")
             words = "esc, then n places one; then ask here."
@@ -109,13 +108,14 @@ class Transcript(ListPane):
         if not self.lines or width < 1:
             return
         visible = self.lines[self.top : self.top + height]
+        base = self.context.palette.style("text", self.surface)
         shown: list[Strip] = []
         for line in visible:
-            segments = line
+            segments = list(Segment.apply_style(line, base))
             if self.context.is_ascii:
-                segments = [Segment(glyphs.ascii_only(part.text), part.style) for part in line]
-            shown.append(Strip(segments).adjust_cell_length(width))
-        shown += [Strip.blank(width)] * (height - len(shown))
+                segments = [Segment(glyphs.ascii_only(part.text), part.style) for part in segments]
+            shown.append(Strip(segments).adjust_cell_length(width, base))
+        shown += [Strip.blank(width, base)] * (height - len(shown))
         self.strips = shown
         self.refresh()
 
@@ -141,7 +141,7 @@ class Transcript(ListPane):
         if turn.role == "user":
             return [
                 Segment("you", style("accent b")),
-                Segment(f"  {text.clock(turn.at)[:5]}", style("faint")),
+                Segment(f"  {text.clock(turn.at + self.context.zone_seconds)[:5]}", style("faint")),
             ]
         figures: list[str] = []
         if turn.first_seconds:
@@ -161,7 +161,7 @@ class Transcript(ListPane):
         if turn.reasoning:
             lines += self._reasoning(turn, width)
         if turn.role == "user":
-            lines += [[Segment(words, style("text"))] for words in _wrap(turn.text, width)]
+            lines += [[Segment(words, style("text"))] for words in text.wrap(turn.text, width)]
         elif turn.text:
             lines += self._markdown(place, turn, width)
         if turn.is_open:
@@ -173,7 +173,7 @@ class Transcript(ListPane):
         if turn.failure is not None:
             failure = turn.failure
             words = f"{glyphs.CROSS} {failure.message}. {failure.remedy}".rstrip(". ") + "."
-            lines += [[Segment(part, style("bad"))] for part in _wrap(words, width)]
+            lines += [[Segment(part, style("bad"))] for part in text.wrap(words, width)]
         elif turn.is_stopped:
             lines.append([Segment("stopped", style("warn"))])
         return lines
@@ -183,7 +183,9 @@ class Transcript(ListPane):
         if not self.context.conversation.shows_reasoning:
             words = f"thought in {len(turn.reasoning.split()):,} words; T shows them"
             return [[Segment(words, style("faint i"))]]
-        return [[Segment(part, style("dim i"))] for part in _wrap(turn.reasoning.strip(), width)]
+        return [
+            [Segment(part, style("dim i"))] for part in text.wrap(turn.reasoning.strip(), width)
+        ]
 
     def _markdown(self, place: int, turn: Turn, width: int) -> list[list[Segment]]:
         palette = self.context.palette
@@ -225,24 +227,3 @@ def _finished(source: str, start: int) -> int:
             end = place + 2
         place = source.find("\n\n", place + 2)
     return end
-
-
-def _wrap(words: str, width: int) -> list[str]:
-    """Lines of plain text, broken at spaces."""
-    lines: list[str] = []
-    for paragraph in words.split("\n"):
-        line = ""
-        for word in paragraph.split(" "):
-            while len(word) > width:
-                if line:
-                    lines.append(line)
-                    line = ""
-                lines.append(word[:width])
-                word = word[width:]  # noqa: PLW2901
-            if line and len(line) + 1 + len(word) > width:
-                lines.append(line)
-                line = word
-            else:
-                line = f"{line} {word}" if line else word
-        lines.append(line)
-    return lines

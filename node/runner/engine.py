@@ -19,6 +19,7 @@ from node.runner.prefill_pace import PrefillPace
 from node.runner.prefix_cache import PrefixCache
 from node.runner.prompt import Tokenizer
 from node.runner.sampling import greedy, make_processors, make_sampler
+from node.runner.solo_generator import SoloGenerator
 
 PREFILL_TOGETHER = 4
 """Prompts computed side by side; further ones wait their turn in the batch."""
@@ -44,6 +45,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     cache_bytes_max: int
     """Key/value caches in use and kept together."""
     cache_bytes_per_token: int
+    can_batch: bool = True
+    """Otherwise one request is computed at a time."""
 
 
 class Engine:
@@ -55,6 +58,7 @@ class Engine:
         self._model = model
         self._tokenizer = tokenizer
         self._settings = settings
+        self._batch_max = settings.batch_max if settings.can_batch else 1
         self._emit = emit
         self._waiting: deque[Generation] = deque()
         self._running: dict[int, Generation] = {}
@@ -199,12 +203,14 @@ class Engine:
             self._admit()
             self._tell_positions()
 
-    def _new_generator(self) -> BatchGenerator:
-        together = max(1, min(PREFILL_TOGETHER, self._settings.batch_max))
+    def _new_generator(self) -> BatchGenerator | SoloGenerator:
+        if not self._settings.can_batch:
+            return SoloGenerator(self._model)
+        together = max(1, min(PREFILL_TOGETHER, self._batch_max))
         return BatchGenerator(
             self._model,
             sampler=greedy,
-            completion_batch_size=max(1, self._settings.batch_max),
+            completion_batch_size=self._batch_max,
             prefill_batch_size=together,
             prefill_step_size=2048,
         )
@@ -217,7 +223,7 @@ class Engine:
 
     def _admit(self) -> None:
         """Let requests in while there is a place and room for their caches."""
-        while self._waiting and len(self._running) < self._settings.batch_max:
+        while self._waiting and len(self._running) < self._batch_max:
             generation = self._waiting[0]
             if self._running and not self._has_room(generation):
                 return

@@ -56,7 +56,10 @@ class PipelineModel:
         """Logits; after more than one token they mean nothing, as nobody asks for them."""
         self._tokens = tokens
         self._remote = cache[-1]
-        return self._stage.run(tokens, cache[:-1], None)
+        try:
+            return self._stage.run(tokens, cache[:-1], None)
+        finally:
+            self._remote = None  # or the other stages could not let go of it
 
     def wait_until_loaded(self) -> None:
         """Return when every stage has its weights, however long that takes.

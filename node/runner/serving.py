@@ -28,6 +28,7 @@ from node.runner.shard_loader import (
     open_model,
     open_tokenizer,
 )
+from node.runner.solo_generator import can_batch
 from node.runner.stage_link import PeerGoneError, stage_lost
 from node.runner.stage_ring import CONNECT_SECONDS, StageListener, StageRing
 from node.runner.stage_worker import StageWorker
@@ -159,6 +160,7 @@ class Serving:
             queue_max=max(1, prepare.queue_max),
             cache_bytes_max=prepare.cache_bytes_max or max(default, CACHE_BYTES_LEAST),
             cache_bytes_per_token=bytes_per_token,
+            can_batch=can_batch(model),
         )
 
     def _layer_loaded(self, count: int) -> None:

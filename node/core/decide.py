@@ -13,7 +13,7 @@ from node.core.facts import Facts
 from node.core.lookup import find_instance, find_node
 from node.core.placement.layers import Costs
 from node.core.placement.plan import plan
-from node.core.placement.wish import check, find_card, resolve
+from node.core.placement.wish import check, find_card, preparing_on, resolve
 from node.core.refusal import Refusal, refusal
 from node.model.card import ModelCard
 from node.model.command import (
@@ -120,7 +120,8 @@ def _place(
         return problem
     made = plan(state, card, wish, facts)
     if made.refusal is not None:
-        return Refusal(NoFitError.__name__, made.refusal)
+        soon = preparing_on(state, facts, card.model, wish)
+        return soon or Refusal(NoFitError.__name__, made.refusal)
     instance = _instance(state, card, made.candidates[0], ids)
     instance = msgspec.structs.replace(instance, requested_by=asked_by, placed_at=facts.now_wall)
     return Decided((InstancePlaced(instance=instance),), instance.instance)

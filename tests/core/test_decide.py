@@ -36,6 +36,7 @@ from node.model.event import (
 from node.model.ids import CommandId, InstanceId, ModelId, NodeId
 from node.model.instance import Instance, RunnerPhase, WeightFormat
 from node.model.machine import Address
+from node.model.register import HeldModel
 from node.model.state import State
 from tests.fakes.fleet import (
     GIB,
@@ -124,6 +125,21 @@ def test_a_model_is_placed_over_two_named_nodes() -> None:
     assert [shard.runner for shard in placed.shards] == ["r-00000001", "r-00000002"]
     assert placed.transport == "tcp"
     assert placed.transport_reason
+
+
+def test_a_node_that_still_looks_at_its_copy_makes_the_refusal_a_passing_one() -> None:
+    state, facts = cluster("a", "b")
+    wanted = PlaceInstance(model=MODEL.model, wish=Wish(nodes=(A,)))
+    looking = HeldModel(card=replace(MODEL, layers=()), complete=False, bytes_on_disk=1)
+    known = facts.held[B]
+    for held in ({B: known}, {A: {MODEL.model: looking}, B: known}):
+        refusal = refused(ruling(state, wanted, replace(facts, held=held)))
+        assert (refusal.kind, refusal.failure.code) == ("BusyError", "model_preparing")
+    nothing = replace(facts, held={A: {}, B: known})
+    assert refused(ruling(state, wanted, nothing)).kind == "NoFitError"
+    excluded = PlaceInstance(model=MODEL.model, wish=Wish(exclude=(A, B)))
+    lost = amend(state, "a", lost=True)
+    assert refused(ruling(lost, excluded, replace(facts, held={B: known}))).kind == "NoFitError"
 
 
 def test_ids_that_are_taken_are_drawn_again() -> None:

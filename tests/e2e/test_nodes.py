@@ -3,6 +3,7 @@
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import struct
@@ -55,18 +56,18 @@ def test_one_node_loads_answers_and_leaves_nothing(nodes: NodeProcesses) -> None
     assert (node.state_directory / "node.lock").read_bytes() == b""
 
 
-def test_two_stages_answer_as_one_and_the_stream_outlives_the_master(nodes: NodeProcesses) -> None:
+def test_two_stages_answer_as_one_does_on_every_node(nodes: NodeProcesses) -> None:
     one, two = nodes.cluster("one", "two")
     ask = ("--temperature", "0", "--max-tokens", "24")
     assert one.cli("load", MODEL, "--nodes", "one").returncode == 0
     alone = one.cli("run", MODEL, QUESTION, *ask).stdout
     placed = one.json("ps")["items"][0]
-    assert one.cli("unload", placed["id"]).returncode == 0
+    assert one.cli("unload", placed["instance"]).returncode == 0
     assert one.cli("load", MODEL, "--nodes", "one,two").returncode == 0
     for node in (one, two):
         assert node.cli("run", MODEL, QUESTION, *ask).stdout == alone
-    shards = one.json("ps")["items"][0]
-    assert len(shards["nodes"]) == 2
+    (instance,) = one.state()["instances"].values()
+    assert [shard["rank"] for shard in instance["shards"]] == [0, 1]
 
 
 def test_a_killed_master_leaves_runners_and_decisions_as_they_were(nodes: NodeProcesses) -> None:
@@ -212,7 +213,7 @@ def test_an_unknown_model_is_refused_with_those_there_are(nodes: NodeProcesses) 
     assert MODEL in refused.stderr
 
 
-def huge_model(directory: Path) -> None:
+def huge_model(directory: Path, tokenizer_of: Path) -> None:
     """A model of 96 GB on paper: its weights are one hole in a sparse file."""
     directory.mkdir(parents=True)
     layers, width, hidden = 8, 16384, 131072
@@ -223,8 +224,8 @@ def huge_model(directory: Path) -> None:
         "max_position_embeddings": 8192, "tie_word_embeddings": True,
     }  # fmt: skip
     (directory / "config.json").write_text(json.dumps(config))
-    (directory / "tokenizer.json").write_text("{}")
-    (directory / "tokenizer_config.json").write_text("{}")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(tokenizer_of / name, directory / name)
     shapes: dict[str, list[int]] = {
         "model.embed_tokens.weight": [1024, width],
         "model.norm.weight": [width],
@@ -259,7 +260,7 @@ def huge_model(directory: Path) -> None:
 def test_a_model_that_does_not_fit_is_refused_with_the_numbers(
     nodes: NodeProcesses, tmp_path: Path
 ) -> None:
-    huge_model(tmp_path / "giant")
+    huge_model(tmp_path / "giant", nodes.models / MODEL)
     nodes.models = tmp_path
     node = nodes.start("one").wait_ready()
 

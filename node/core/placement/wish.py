@@ -57,6 +57,21 @@ def _preparing(facts: Facts, model: ModelId, card: ModelCard | None) -> str:
     return "" if facts.held else "no node has reported its models yet"
 
 
+def preparing_on(state: State, facts: Facts, model: ModelId, wish: Wish) -> Refusal | None:
+    """That a node which may be used has not looked at its copy of the model yet, if so."""
+    for node in wish.nodes or state.nodes:
+        record = state.nodes.get(node)
+        if record is None or record.lost or node in wish.exclude:
+            continue
+        held = facts.held.get(node)
+        copy = held.get(model) if held is not None else None
+        looks = copy is not None and not copy.complete and copy.failure is None
+        if held is None or looks:
+            message = f"{record.name} is still looking at its copy of {model}"
+            return refusal(BusyError, MODEL_PREPARING, message, "try again in a moment")
+    return None
+
+
 def resolve(state: State, wish: Wish) -> Wish | Refusal:
     """The wish with every node by its whole id."""
     nodes: list[NodeId] = []

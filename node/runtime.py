@@ -18,7 +18,6 @@ from anyio.abc import TaskGroup
 
 from node.api.server import serve
 from node.config import Config, environment_for_child
-from node.core.facts import Facts, facts_from
 from node.core.peer_table import SOURCE_BOOK, SOURCE_DISCOVERY, SOURCE_OPTION
 from node.core.replica.durable import Recovered
 from node.core.replica.messages import ReplicaMessage
@@ -31,29 +30,20 @@ from node.io.machine_probe import probe_figures, probe_machine
 from node.io.mdns import Discovery
 from node.io.mesh.event import PeerDown, PeerMessage, PeerUp, Received
 from node.io.mesh.mesh import Mesh, MeshSettings
-from node.io.model_store import ModelStore
 from node.io.node_lock import LockRecord, NodeLock
 from node.io.runner_files import RunnerFiles
 from node.log import NodeLog, logger
 from node.model.event import NodeDescribed
-from node.model.ids import NodeId, RequestId
+from node.model.ids import NodeId
 from node.model.machine import Address, Machine
 from node.model.register import LinkFigures, MachineFigures
 from node.model.state import State
 from node.services.background import background_tasks
-from node.services.commands import Commands
+from node.services.control_plane import ControlPlane
 from node.services.embedded import EmbeddedHandle, Surroundings
-from node.services.event_router import EventRouter
-from node.services.master import Master
-from node.services.membership import Membership
-from node.services.model_keeper import ModelKeeper
-from node.services.register_store import RegisterStore
 from node.services.reporter import Reporter
-from node.services.requests import Requests
-from node.services.state_store import StateStore
-from node.services.streams import StreamMessage, Streams
-from node.services.supervisor import Supervisor, runner_settings
-from node.services.worker import Worker
+from node.services.streams import StreamMessage
+from node.services.work_plane import WorkPlane
 from node.version import __version__
 from node.wire.message import (
     CommandAnswered,
@@ -125,100 +115,55 @@ class Node:
         self._started_at = clock.wall()
         self._machine: Machine = probe_machine()
         self._api: Address | None = None
-        self._is_stopping = False
         self._lost: frozenset[NodeId] = frozenset()
         self._links_up: set[NodeId] = set()
-
-        self.store = StateStore()
-        self.registers = RegisterStore(self.node, recovered.incarnation, self.store.feed)
-        self.mesh = Mesh(
-            identity,
-            MeshSettings(
-                name=self.name,
-                cluster=recovered.cluster,
-                bind=config.bind,
-                port=config.cluster_port,
-                trust=config.trust,
-                version=__version__,
-            ),
-        )
-        self.book = AddressBook(config.state_directory)
-        self.router = EventRouter(self.node, log, recovered, self.store, self.mesh.send)
-        self.router.set_priority(1 if config.prefer_master else 0)
-        self.master = Master(self.node, self.router, self._facts, self._reply)
-        self.router.attach_desk(self.master)
-        self.commands = Commands(
-            self.node,
-            self.store,
-            lambda: self.router.master,
-            self.mesh.send,
-            lambda message: self.master.asked(self.node, message),
-        )
-        self.membership = Membership(
-            self.node, self._describe, lambda: self.store.state, self.router, self.mesh,
-            self.commands.submit,
-        )  # fmt: skip
-        environment = environment_for_child()
-        self.models = ModelStore(config.model_directories, config.state_directory, environment)
-        self.supervisor = Supervisor(config.state_directory, runner_settings(environment))
-        self.model_keeper = ModelKeeper(self.models, self._models_changed)
-        self.worker = Worker(
-            self.node,
-            self.supervisor,
-            lambda: self.store.state,
-            self.router.publish,
-            self.model_keeper.directory_of,
-            config.bind or "",
-        )
-        self.supervisor.on_change(self.worker.runner_changed)
-        self.streams = Streams(
-            tasks, self.mesh.send, self.supervisor.generate, self.supervisor.cancel
-        )
-        self.requests = Requests(
-            self.node,
-            self.registers,
-            lambda: self.store.state,
-            self.supervisor.generate,
-            self.streams.read,
-        )
+        self._book = AddressBook(config.state_directory)
+        self.mesh = Mesh(identity, self._mesh_settings())
+        self.control = ControlPlane(config, self.mesh, log, recovered, self._describe)
+        self.work = WorkPlane(config, environment_for_child(), self.mesh, self.control, tasks)
         self.discovery = Discovery(
             describe=self.mesh.discovery_text,
             addresses=self.mesh.addresses,
-            on_candidate=lambda node, address: self.mesh.add_candidate(
-                node, address, SOURCE_DISCOVERY
-            ),
+            on_candidate=self._heard_of,
         )
         self.reporter = self._make_reporter()
-        self.handle = EmbeddedHandle(
-            self.store,
-            self.registers,
-            self.commands,
-            self.requests,
-            self.membership,
-            Surroundings(
-                local=self._local,
-                invite=self._invite,
-                join=self._join,
-                heard=lambda: tuple(link.address for link in self.mesh.heard()),
-                cancel=self._cancel,
-                stop=_ask_own_process_to_stop,
-            ),
+        self.work.on_models_changed = self._models_changed
+        self.handle = EmbeddedHandle(self.control, self.work.requests, self._surroundings())
+        self.control.store.on_change(self._state_changed)
+
+    def _mesh_settings(self) -> MeshSettings:
+        return MeshSettings(
+            name=self.name,
+            cluster=self._recovered.cluster,
+            bind=self.config.bind,
+            port=self.config.cluster_port,
+            trust=self.config.trust,
+            version=__version__,
         )
-        self.store.on_change(self._state_changed)
+
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(
+            local=self._local,
+            invite=self._invite,
+            join=self._join,
+            heard=lambda: tuple(link.address for link in self.mesh.heard()),
+            cancel=self.work.cancel,
+            stop=_ask_own_process_to_stop,
+        )
 
     def _make_reporter(self) -> Reporter:
         second = 1.0
         return Reporter(
-            self.registers,
+            self.control.registers,
             lambda: tuple(self._links_up),
             self.mesh.send,
             {
-                "router": (self.router.figures, second),
+                "router": (self.control.router.figures, second),
                 "links": (self._link_figures, 2 * second),
-                "models": (self.model_keeper.figures, second),
-                "downloads": (self.model_keeper.downloads, second),
-                "runners": (self.supervisor.figures, second / 2),
-                "requests": (self.requests.figures, second / 2),
+                "models": (self.work.models.figures, second),
+                "downloads": (self.work.models.downloads, second),
+                "runners": (self.work.supervisor.figures, second / 2),
+                "requests": (self.work.requests.figures, second / 2),
             },
             self._probe,
         )
@@ -228,19 +173,19 @@ class Node:
     async def start(self, lock: NodeLock) -> None:
         """Start everything, in the order in which the parts need each other."""
         tasks = self._tasks
-        self.mesh.on_join = self.membership.admit
+        self.mesh.on_join = self.control.membership.admit
         await tasks.start(self._run_mesh)
-        self.router.start(self._recovered, self.name)
-        self.mesh.set_cluster(self.router.cluster, self.store.state.cluster_name)
+        self.control.router.start(self._recovered, self.name)
+        self.mesh.set_cluster(self.control.router.cluster, self.control.store.state.cluster_name)
         self._name_candidates()
         tasks.start_soon(self._pump)
-        tasks.start_soon(self.router.run)
-        tasks.start_soon(self.master.run)
-        tasks.start_soon(self.commands.run)
-        await tasks.start(self.supervisor.run)
-        tasks.start_soon(self.model_keeper.run)
-        tasks.start_soon(self.worker.run)
-        tasks.start_soon(self.membership.run)
+        tasks.start_soon(self.control.router.run)
+        tasks.start_soon(self.control.master.run)
+        tasks.start_soon(self.control.commands.run)
+        await tasks.start(self.work.supervisor.run)
+        tasks.start_soon(self.work.models.run)
+        tasks.start_soon(self.work.worker.run)
+        tasks.start_soon(self.control.membership.run)
         tasks.start_soon(self.reporter.run)
         tasks.start_soon(self._tick)
         if self.config.discovery:
@@ -263,23 +208,25 @@ class Node:
 
     async def stop(self) -> None:
         """End cleanly: hand mastership over, end the runners, say goodbye, keep the log."""
-        self._is_stopping = True
-        await self.router.step_down()
+        await self.control.router.step_down()
         for peer in tuple(self._links_up):
             self.mesh.send(peer, Leaving(reason=f"{self.name} stops"))
-        await self.supervisor.stop_all()
+        await self.work.supervisor.stop_all()
         await anyio.sleep(GOODBYE_SECONDS)
         self._tasks.cancel_scope.cancel()
-        await self.router.close()
+        await self.control.router.close()
 
     async def _run_mesh(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         with self.mesh.received:
             await self.mesh.run(task_status=task_status)
 
+    def _heard_of(self, node: NodeId, address: Address) -> None:
+        self.mesh.add_candidate(node, address, SOURCE_DISCOVERY)
+
     def _name_candidates(self) -> None:
         for address in self.config.peers:
             self.mesh.add_candidate(None, address, SOURCE_OPTION)
-        for node, addresses in self.book.load().items():
+        for node, addresses in self._book.load().items():
             for address in addresses:
                 self.mesh.add_candidate(node, address, SOURCE_BOOK)
 
@@ -291,86 +238,74 @@ class Node:
                 case PeerUp(peer=peer, name=name):
                     _log.info("link with %s is up", name)
                     self._links_up.add(peer)
-                    self.router.peer_up(peer)
-                    self.streams.on_peer_up(peer)
+                    self.control.router.peer_up(peer)
+                    self.work.streams.on_peer_up(peer)
                     self.reporter.peer_up(peer)
                     self.reporter.gather_now("links")
                 case PeerDown(peer=peer, refused=refused, reason=reason):
                     _log.info("link with %s is down: %s", self._name_of(peer), reason)
                     self._links_up.discard(peer)
-                    self.router.peer_down(peer, refused=refused)
-                    self.streams.on_peer_down(peer)
+                    self.control.router.peer_down(peer, refused=refused)
+                    self.work.streams.on_peer_down(peer)
                     self.reporter.gather_now("links")
                 case Received(peer=peer, message=message):
                     self._receive(peer, message)
-            while self.router.overloaded:  # noqa: ASYNC110 - the disk has no bell
+            while self.control.router.overloaded:  # noqa: ASYNC110 - the disk has no bell
                 await anyio.sleep(OVERLOAD_SECONDS)
 
     def _receive(self, peer: NodeId, message: PeerMessage) -> None:
         if isinstance(message, ReplicaMessage):
-            self.router.receive(peer, message)
+            self.control.router.receive(peer, message)
         elif isinstance(message, StreamMessage):
-            self.streams.on_message(peer, message)
+            self.work.streams.on_message(peer, message)
         else:
             self._receive_service(peer, message)
 
     def _receive_service(self, peer: NodeId, message: ServiceMessage | PeerMessage) -> None:
         match message:
             case CommandSent() | PlanAsked():
-                self.master.asked(peer, message)
+                self.control.master.asked(peer, message)
             case CommandAnswered(answer=answer):
-                self.commands.answered(peer, answer)
+                self.control.commands.answered(peer, answer)
             case PlanAnswered():
-                self.commands.answered(peer, message)
+                self.control.commands.answered(peer, message)
             case RegistersChanged(registers=registers):
                 for register in registers:
-                    self.registers.take(peer, register)
+                    self.control.registers.take(peer, register)
             case Leaving(reason=reason):
                 _log.info("%s", reason)
-                self.router.peer_down(peer, refused=True)
+                self.control.router.peer_down(peer, refused=True)
             case _:
                 pass  # addresses are the mesh's own business
-
-    def _reply(self, asker: NodeId, message: CommandAnswered | PlanAnswered) -> None:
-        if asker != self.node:
-            self.mesh.send(asker, message)
-        elif isinstance(message, CommandAnswered):
-            self.commands.answered(self.node, message.answer)
-        else:
-            self.commands.answered(self.node, message)
 
     # -- changes -----------------------------------------------------------------------------------
 
     def _state_changed(self, before: State, after: State) -> None:
-        self.membership.state_changed(before, after)
+        self.control.membership.state_changed(before, after)
         if after.session != before.session:
-            self.commands.master_changed()
+            self.control.commands.master_changed()
         if after.nodes is not before.nodes:
             gone = {node for node, record in after.nodes.items() if record.lost}
             gone |= before.nodes.keys() - after.nodes.keys()
             for node in gone - self._lost:
-                self.registers.forget(node)
+                self.control.registers.forget(node)
             self._lost = frozenset(gone)
         if after.cluster != before.cluster and after.cluster:
             self.mesh.set_cluster(after.cluster, after.cluster_name)
-            self.commands.cluster_changed()
-        self.worker.wake()
+            self.control.commands.cluster_changed()
+        self.work.worker.wake()
 
     def _models_changed(self) -> None:
         self.reporter.gather_now("models")
         self.reporter.gather_now("downloads")
-        self.worker.wake()
 
     async def _tick(self) -> None:
         while True:
             await anyio.sleep(TICK_SECONDS)
-            self.streams.tick(clock.monotonic())
-            await anyio.to_thread.run_sync(self.book.remember, self.mesh.proved_addresses())
+            self.work.streams.tick(clock.monotonic())
+            await anyio.to_thread.run_sync(self._book.remember, self.mesh.proved_addresses())
 
     # -- figures and facts -------------------------------------------------------------------------
-
-    def _facts(self) -> Facts:
-        return facts_from(self.registers.registers, clock.wall())
 
     def _probe(self) -> MachineFigures:
         return probe_figures(self.config.state_directory, self.config.model_directories[0])
@@ -390,14 +325,14 @@ class Node:
         )
 
     def _name_of(self, node: NodeId) -> str:
-        record = self.store.state.nodes.get(node)
+        record = self.control.store.state.nodes.get(node)
         return record.name if record is not None else node[:12]
 
     def _local(self) -> LocalView:
         waiting: list[str] = []
-        if self.router.master is None:
+        if self.control.router.master is None:
             waiting.append("no master: an election is running")
-        trouble = self.router.disk_trouble()
+        trouble = self.control.router.disk_trouble()
         if trouble:
             waiting.append(f"the disk: {trouble}")
         return LocalView(
@@ -411,7 +346,7 @@ class Node:
             cluster_address=self.mesh.address,
             trust=self.config.trust,
             waiting=tuple(waiting),
-            commands_pending=self.commands.pending_count,
+            commands_pending=self.control.commands.pending_count,
         )
 
     # -- on behalf of the handle -------------------------------------------------------------------
@@ -425,20 +360,7 @@ class Node:
         members: dict[NodeId, tuple[Address, ...]] = {}
         for node, where in granted.addresses:
             members[node] = (*members.get(node, ()), where)
-        self.membership.joined(granted.cluster, granted.cluster_name, members)
-
-    def _cancel(self, request: RequestId) -> bool:
-        target = self.requests.target(request)
-        if target == self.node:
-            return self.supervisor.cancel(request)
-        if target is not None:
-            self.streams.cancel(target, request)
-            return True
-        taker = self.requests.taker(request)
-        if taker is None or taker == self.node:
-            return False
-        self.streams.cancel(taker, request)
-        return True
+        self.control.membership.joined(granted.cluster, granted.cluster_name, members)
 
 
 def _ask_own_process_to_stop() -> None:

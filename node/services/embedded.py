@@ -27,11 +27,8 @@ from node.model.register import Register
 from node.model.request import GenerationItem, GenerationRequest
 from node.model.state import State
 from node.model.topology import Plan
-from node.services.commands import Commands
-from node.services.membership import Membership
-from node.services.register_store import RegisterStore
+from node.services.control_plane import ControlPlane
 from node.services.requests import Requests
-from node.services.state_store import StateStore
 from node.services.wakeup import Wakeup
 
 PLAN_SECONDS = 10.0
@@ -58,19 +55,13 @@ class EmbeddedHandle:
     """Implements `NodeHandle` on the node's own parts."""
 
     def __init__(
-        self,
-        store: StateStore,
-        registers: RegisterStore,
-        commands: Commands,
-        requests: Requests,
-        membership: Membership,
-        surroundings: Surroundings,
+        self, control: ControlPlane, requests: Requests, surroundings: Surroundings
     ) -> None:
-        self._store = store
-        self._registers = registers
-        self._commands = commands
+        self._store = control.store
+        self._registers = control.registers
+        self._commands = control.commands
+        self._membership = control.membership
         self._requests = requests
-        self._membership = membership
         self._around = surroundings
         self._log: NodeLog | None = None
         self._runner_files: RunnerFiles | None = None

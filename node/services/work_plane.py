@@ -1,0 +1,65 @@
+"""Everything that holds and runs models, made once: store, runners, worker, streams, requests."""
+
+from collections.abc import Callable, Mapping
+
+from anyio.abc import TaskGroup
+
+from node.config import Config
+from node.io.mesh.mesh import Mesh
+from node.io.model_store import ModelStore
+from node.model.ids import RequestId
+from node.services.control_plane import ControlPlane
+from node.services.model_keeper import ModelKeeper
+from node.services.requests import Requests
+from node.services.streams import Streams
+from node.services.supervisor import Supervisor, runner_settings
+from node.services.worker import Worker
+
+
+class WorkPlane:
+    """The parts; none of them knows of a session."""
+
+    def __init__(
+        self,
+        config: Config,
+        environment: Mapping[str, str],
+        mesh: Mesh,
+        control: ControlPlane,
+        tasks: TaskGroup,
+    ) -> None:
+        self._node = mesh.node
+        self.supervisor = Supervisor(config.state_directory, runner_settings(environment))
+        store = ModelStore(config.model_directories, config.state_directory, environment)
+        self.models = ModelKeeper(store, self._models_changed)
+        self.worker = Worker(
+            mesh.node,
+            self.supervisor,
+            control.state,
+            control.router.publish,
+            self.models.directory_of,
+            config.bind,
+        )
+        self.supervisor.on_change(self.worker.runner_changed)
+        self.streams = Streams(tasks, mesh.send, self.supervisor.generate, self.supervisor.cancel)
+        self.requests = Requests(
+            mesh.node,
+            control.registers,
+            control.state,
+            self.supervisor.generate,
+            self.streams.read,
+        )
+        self.on_models_changed: Callable[[], None] = lambda: None
+
+    def cancel(self, request: RequestId) -> bool:
+        """End a generation wherever it runs; False where nobody runs it."""
+        target = self.requests.target(request) or self.requests.taker(request)
+        if target == self._node:
+            return self.supervisor.cancel(request)
+        if target is None:
+            return False
+        self.streams.cancel(target, request)
+        return True
+
+    def _models_changed(self) -> None:
+        self.on_models_changed()
+        self.worker.wake()

@@ -27,11 +27,23 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.fixture
-def nodes(tmp_path_factory: pytest.TempPathFactory, models: Path) -> Generator[NodeProcesses]:
-    """Real nodes on loopback; none of them, and none of their runners, outlives the test."""
-    root = tmp_path_factory.mktemp("n")
+def real_nodes(root: Path, models: Path) -> Generator[NodeProcesses]:
+    """Real nodes on loopback; none of them, and none of their runners, outlives this."""
     processes = NodeProcesses(root, models)
     yield processes
     processes.close()
     shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture
+def nodes(tmp_path_factory: pytest.TempPathFactory, models: Path) -> Generator[NodeProcesses]:
+    """Nodes of one test."""
+    yield from real_nodes(tmp_path_factory.mktemp("n"), models)
+
+
+@pytest.fixture(scope="module")
+def module_nodes(
+    tmp_path_factory: pytest.TempPathFactory, models: Path
+) -> Generator[NodeProcesses]:
+    """Nodes that the tests of one file share."""
+    yield from real_nodes(tmp_path_factory.mktemp("n"), models)

@@ -54,6 +54,7 @@ class Contacts:
         self._node = node
         self._timing = timing
         self._effects = effects
+        self._fresh_seconds = 2 * timing.heartbeat_seconds + 0.2
         self._lag_seconds = 0.0
         self._dead_seconds = timing.dead_seconds
         self._master_dead_seconds = timing.dead_seconds
@@ -141,26 +142,22 @@ class Contacts:
 
     def voucher(self, now: float) -> tuple[NodeId, NodeId] | None:
         """A live peer that lately vouched for a master other than this node, and that master."""
-        fresh = 2 * self._timing.heartbeat_seconds + 0.2
         for peer, contact in self.peers.items():
-            beat = contact.beat
-            if (
-                beat is not None
-                and beat.master
-                and beat.master != self._node
-                and now - contact.beat_at < fresh
-                and self.is_alive(now, peer)
-            ):
+            beat = self.fresh_beat(now, contact)
+            if beat is None or beat.master in ("", self._node):
+                continue
+            if self.is_alive(now, peer):
                 return peer, beat.master
         return None
 
-    def supporters(self, master: NodeId, without: NodeId) -> int:
-        """How many peers, but for `without`, said last that they hear `master` as their master."""
-        return sum(
-            contact.beat is not None and contact.beat.master == master
-            for peer, contact in self.peers.items()
-            if peer != without
-        )
+    def fresh_beat(self, now: float, contact: Contact) -> Heartbeat | None:
+        """What the peer said of itself, if that was lately."""
+        return contact.beat if now - contact.beat_at < self._fresh_seconds else None
+
+    def view_size(self, now: float) -> int:
+        """How many nodes said lately that they hear this node as their master, itself included."""
+        beats = [self.fresh_beat(now, contact) for contact in self.peers.values()]
+        return 1 + sum(beat is not None and beat.master == self._node for beat in beats)
 
     # -- sending ---------------------------------------------------------------------------
 

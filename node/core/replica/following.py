@@ -111,7 +111,14 @@ class Following:
     def _refuse(self, hint: int, *, snapshot_wanted: bool = False) -> None:
         ledger = self._ledger
         self._parted = self._parted or snapshot_wanted
-        message = AppendNack(ledger.cluster, self._session, ledger.session, hint, snapshot_wanted)
+        message = AppendNack(
+            ledger.cluster,
+            self._session,
+            ledger.session,
+            hint,
+            snapshot_wanted,
+            ledger.log.first_index,
+        )
         self._parts.contacts.send(self.master, message)
 
     # -- snapshots -------------------------------------------------------------------------

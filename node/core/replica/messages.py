@@ -43,6 +43,8 @@ class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """The master it vouches for, heard on a live link; itself where it masters; else empty."""
     last: Position
     commit: int
+    view_size: int
+    """Where it masters: how many nodes hear it as their master, itself included; else 0."""
     priority: int
     term_highest: int
 
@@ -85,6 +87,8 @@ class AppendNack(msgspec.Struct, frozen=True, array_like=True, tag=5):
     hint: int
     snapshot_wanted: bool = False
     """The logs part below the sender's snapshot: only a snapshot can mend that."""
+    first_index: int = 0
+    """The first entry that the sender's log still has."""
 
 
 class Submit(msgspec.Struct, frozen=True, array_like=True, tag=6):

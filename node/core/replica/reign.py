@@ -254,7 +254,7 @@ class Reign:
         progress.match = min(progress.match, progress.next - 1)
         progress.probing = True
         progress.sent_at = -math.inf
-        if message.snapshot_wanted:
+        if message.snapshot_wanted or message.first_index > self._ledger.log.last_index + 1:
             self._begin_transfer(now, peer, progress)
             if progress.transfer is None:
                 progress.sent_at = now

@@ -308,7 +308,9 @@ class Roles:
         if session < self._ledger.session:
             self._refuse_session(peer, session)
             return
-        if self.following is None or session != self._ledger.session:
+        if self.reign is not None:
+            self._meet(now, peer, session)
+        elif self.following is None or session != self._ledger.session:
             self._follow(now, session)
         if self.following is not None:
             self.following.append(now, message)
@@ -353,17 +355,15 @@ class Roles:
     def _meet(self, now: float, other: NodeId, session: Session) -> None:
         """A later session, or another master, is met: the one with the larger view goes on."""
         contact = self._contacts.peers.get(other)
-        beat = None if contact is None else contact.beat
-        own = self._ledger.session
-        if beat is None or session < own:
+        beat = None if contact is None else self._contacts.fresh_beat(now, contact)
+        if beat is None or session < self._ledger.session:
             return
         if beat.role != Role.MASTERING:
             self._ledger.hear_term(session.term)
             self.lead(now, "a later session was heard of")
             return
-        supporters = self._contacts.supporters(self._node, other)
-        mine = (1 + supporters, self.priority, self._node)
-        theirs = (1 + self._contacts.supporters(other, other), beat.priority, other)
+        mine = (self._contacts.view_size(now), self.priority, self._node)
+        theirs = (beat.view_size, beat.priority, other)
         if mine > theirs:
             self.lead(now, f"met master {short(other)}")
         else:
@@ -393,6 +393,7 @@ class Roles:
             self._vouched(now),
             ledger.log.last,
             ledger.commit_index,
+            0 if self.reign is None else self._contacts.view_size(now),
             self.priority,
             ledger.term_highest,
         )

@@ -263,9 +263,13 @@ class PeerTable:
     def released(self, dial: Dial, now: float) -> None:
         """The dial ended without a failure of the other side: another link came first."""
         self._release(dial)
-        if dial.peer is not None and dial.peer in self._peers:
-            peer = self._peers[dial.peer]
-            peer.due_at = max(peer.due_at, now + self._policy.member.first_seconds)
+        due_at = now + self._policy.member.first_seconds
+        peer = self._peers.get(dial.peer) if dial.peer is not None else None
+        if peer is not None:
+            peer.due_at = max(peer.due_at, due_at)
+        candidate = self._candidates.get(dial.addresses[0])
+        if dial.peer is None and candidate is not None:
+            candidate.due_at = max(candidate.due_at, due_at)
 
     def lost(self, node: NodeId, now: float) -> None:
         """The link with the node is gone: dial at once."""

@@ -231,6 +231,25 @@ def test_a_dial_that_gave_way_to_another_link_is_no_failure(table: PeerTable):
     assert table.due(0.1) == (dial,)
 
 
+def test_a_strangers_dial_that_gave_way_is_not_repeated_at_once(table: PeerTable):
+    table.add_candidate(None, HOME, "mdns", 0.0)
+    (dial,) = table.due(0.0)
+    table.released(dial, 0.0)
+    assert table.due(0.0) == ()
+    assert table.due(0.1) == (dial,)
+
+
+def test_own_addresses_are_bounded(table: PeerTable):
+    for port in range(1, 1000):
+        address = Address("10.0.0.9", port)
+        table.add_candidate(None, address, "mdns", float(port))
+        for dial in table.due(float(port)):
+            table.is_self(dial, address)
+    table.add_candidate(None, Address("10.0.0.9", 1), "mdns", 2000.0)
+    table.add_candidate(None, Address("10.0.0.9", 999), "mdns", 2000.0)
+    assert table.candidate_count == 1, "the oldest was forgotten, the latest was not"
+
+
 def test_heard_nodes_are_shown_until_they_are_quiet_for_long():
     heard = HeardTable(PeerPolicy(heard_seconds=90.0))
     failure = Failure(code="other_cluster", message="other")

@@ -100,6 +100,7 @@ class EventRouter:
 
     def start(self, recovered: Recovered, name: str) -> None:
         """Start the log's writer; found a cluster of one on the very first start."""
+        self._adjust(clock.monotonic())
         self._disk.start(self._synced)
         if self._disk.damage:
             _log.error(
@@ -196,7 +197,7 @@ class EventRouter:
         """Tick until cancelled."""
         while True:
             now = clock.monotonic()
-            self._replica.adjust(priority=self._priority, wall_offset_seconds=clock.wall() - now)
+            self._adjust(now)
             self._disk.flush(alone=self._alone())
             self._perform(self._replica.tick(now))
             proposals = self._order.tick(now)
@@ -218,6 +219,10 @@ class EventRouter:
     async def close(self) -> None:
         """Write what waits and end the log's writer."""
         await self._disk.close()
+
+    def _adjust(self, now: float) -> None:
+        offset_seconds = clock.wall() - now
+        self._replica.adjust(priority=self._priority, wall_offset_seconds=offset_seconds)
 
     # -- figures -----------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from node.core.replica.messages import Proposal, ReplicaMessage
+from node.io import clock
 from node.io.log_file import open_log
 from node.model.errors import Failure
 from node.model.event import NodeAdmitted, NodeCordoned, ProposalRejected
@@ -139,6 +140,8 @@ async def test_a_fresh_node_is_a_cluster_of_one_and_remembers_it(tmp_path: Path)
         a.router.publish(cordon(a.node, on=True), settled.append)
         await until(lambda: bool(settled))
         assert a.state.nodes[a.node].cordoned
+        now = clock.wall()
+        assert all(now - 60 < entry.written_at <= now for entry in a.store.recent())
         cluster, index = a.state.cluster, a.state.index
     async with running(Lan(), tmp_path, "a") as (a,):
         await until(lambda: a.state.index > index)

@@ -272,8 +272,7 @@ class Engine:
         if generation is None:
             return 0
         done, total = response.progress
-        if not response.end_of_prompt:
-            self._emit(generation.request.id, generation.prefilled(done, total))
+        self._emit(generation.request.id, generation.prefilled(done, total))
         return generation.prefill_growth(done)
 
     def _answer(self, response: Any) -> None:

@@ -18,7 +18,7 @@ from node.model.request import (
     Usage,
 )
 from node.runner.output_text import OutputText, Piece
-from node.runner.prompt import Tokenizer, prompt_tokens, tools_of
+from node.runner.prompt import CONTEXT_REMEDY, Tokenizer, prompt_tokens, refuse_oversize, tools_of
 from node.runner.sampling import check_sampling
 
 TOP_LOGPROBS_MAX = 20
@@ -47,6 +47,7 @@ class Generation:
             UsageError: it can't be meant, or does not fit the context.
         """
         check_sampling(request.sampling, vocabulary_size)
+        refuse_oversize(request, context_tokens)
         self.request = request
         self.prompt = prompt_tokens(tokenizer, request, vocabulary_size)
         if len(self.prompt) >= context_tokens:
@@ -54,7 +55,7 @@ class Generation:
                 "context_too_long",
                 f"the prompt has {len(self.prompt)} tokens, but this instance's context is"
                 f" {context_tokens}, with the answer",
-                "shorten the prompt, or place the model with more context",
+                CONTEXT_REMEDY,
             )
         room = context_tokens - len(self.prompt)
         self.tokens_max = min(request.tokens_max, room) if request.tokens_max > 0 else room

@@ -8,6 +8,9 @@ import msgspec
 from node.model.errors import UsageError
 from node.model.request import GenerationRequest, Message
 
+CHARACTERS_PER_TOKEN_MAX = 256
+CONTEXT_REMEDY = "shorten the prompt, or place the model with more context"
+
 
 class Tokenizer(Protocol):
     """What the engine uses of mlx-lm's tokenizer."""
@@ -78,6 +81,22 @@ def prompt_tokens(
             f"the tokenizer made token {max(tokens)}, but the model knows {vocabulary_size}",
         )
     return tokens
+
+
+def refuse_oversize(request: GenerationRequest, context_tokens: int) -> None:
+    """Refuse what no tokenizer could fit, before it keeps everybody waiting to find that out.
+
+    Raises:
+        UsageError: context_too_long.
+    """
+    characters = len(request.prompt or "") + sum(len(turn.content) for turn in request.messages)
+    if characters > context_tokens * CHARACTERS_PER_TOKEN_MAX:
+        raise UsageError.because(
+            "context_too_long",
+            f"the prompt has {characters} characters, but this instance's context is"
+            f" {context_tokens} tokens",
+            CONTEXT_REMEDY,
+        )
 
 
 def tools_of(request: GenerationRequest) -> list[dict[str, object]]:

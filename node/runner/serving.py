@@ -16,7 +16,13 @@ from node.runner.architecture import Architecture, find_layers, not_cuttable, tr
 from node.runner.cache_cost import cache_bytes_by_slot, cache_bytes_of
 from node.runner.channel import NodeChannel
 from node.runner.engine import Engine, EngineSettings
-from node.runner.failures import RunnerError, StopAskedError, request_refused, stopped_failure
+from node.runner.failures import (
+    RunnerError,
+    StopAskedError,
+    failure_of,
+    request_refused,
+    stopped_failure,
+)
 from node.runner.inbox import NodeGone
 from node.runner.pipeline import PipelineModel
 from node.runner.protocol import Cancel, Connect, Generate, Item, Prepare, Shutdown
@@ -122,11 +128,14 @@ class Serving:
         self._channel.announce(RunnerPhase.READY)
         try:
             self._serve(engine, pipeline)
+        except (StopAskedError, PeerGoneError):
+            engine.fail_all(BusyError, stopped_failure())
+            raise
         except RunnerError as error:
             engine.fail_all(UnreachableError, error.failure)
             raise
-        except PeerGoneError:
-            engine.fail_all(BusyError, stopped_failure())
+        except Exception as error:
+            engine.fail_all(InternalError, failure_of(error))
             raise
 
     def _architecture(self, loaded: LoadedModel) -> Architecture | None:
@@ -191,7 +200,6 @@ class Serving:
     def _obey(self, engine: Engine) -> None:
         for command in self._channel.inbox.take():
             if isinstance(command, Shutdown):
-                engine.fail_all(BusyError, stopped_failure())
                 raise StopAskedError
             if isinstance(command, Generate):
                 engine.submit(command.request)

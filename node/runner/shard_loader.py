@@ -117,18 +117,23 @@ def check_files(directory: Path, first_layer: int, end_layer: int) -> None:
     if not files:
         raise missing_file(directory, "holds no model*.safetensors")
     present = {name for path in files for name in safetensors_header(path)}
-    index_path = directory / "model.safetensors.index.json"
-    if not index_path.is_file():
-        return
-    try:
-        listed: dict[str, str] = dict(json.loads(index_path.read_bytes())["weight_map"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise missing_file(index_path, f"is damaged: {error}") from error
-    for name, file_name in listed.items():
+    for name, file_name in _weight_map(directory).items():
         layer = layer_of(name)
         needed = first_layer == 0 if layer is None else first_layer <= layer < end_layer
         if needed and name not in present:
             raise missing_file(directory / file_name, f"{name} is not there")
+
+
+def _weight_map(directory: Path) -> dict[str, str]:
+    """The index of which tensor lies in which file; empty where there is none."""
+    path = directory / "model.safetensors.index.json"
+    if not path.is_file():
+        return {}
+    try:
+        listed = json.loads(path.read_bytes())["weight_map"]
+        return {str(name): Path(str(file_name)).name for name, file_name in listed.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise missing_file(path, f"is damaged: {error}") from error
 
 
 class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,8 +152,10 @@ def open_model(directory: Path) -> LoadedModel:
     config = read_config(directory)
     for path in directory.glob("model*.safetensors"):
         safetensors_header(path)
+    is_whole = all((directory / name).exists() for name in set(_weight_map(directory).values()))
     try:
-        model, loaded_config = load_model(directory, lazy=True, strict=False)
+        # A stage's own files are enough for it; but a whole model must fit its architecture.
+        model, loaded_config = load_model(directory, lazy=True, strict=is_whole)
     except ValueError as error:
         if "not supported" in str(error):
             raise unsupported(config, str(error)) from error
@@ -230,6 +237,7 @@ def materialise(
                 if id(array) not in of_layers
             ]
         )
+    mx.clear_cache()
 
 
 def _make_dense(model: nn.Module, layers: list[nn.Module], shard: range) -> None:

@@ -1,17 +1,20 @@
 """Stages as real processes: the same tokens as unsplit, and an end for all when one is lost."""
 
+import json
 import signal
 import socket
 import time
 from collections.abc import Generator
 from pathlib import Path
 
+import mlx.core as mx
 import psutil
 import pytest
 
 from node.model.instance import RunnerPhase, StageAddress, WeightFormat
 from node.model.request import Delta, FinishReason
 from node.runner.protocol import Connect, Item, PhaseChanged, Shutdown
+from node.runner.shard_loader import layer_of
 from tests.mlx.runner_process import RunnerProcess, link, preparation, stages
 from tests.mlx.tiny_model import LAYERS, write_tiny_model
 
@@ -143,6 +146,63 @@ def test_the_end_of_another_stage_fails_rank_0(short_path: Path, tiny: Path) -> 
         assert failure is not None
         assert failure.code == "stage_lost"
         assert children[1].process.wait(5) == 0
+
+
+def split_files(model: Path) -> Path:
+    """Every layer in a file of its own, as large models come."""
+    arrays = mx.load(str(model / "model.safetensors"))
+    assert isinstance(arrays, dict)
+    parts: dict[str, dict[str, mx.array]] = {}
+    for name, array in arrays.items():
+        layer = layer_of(name)
+        part = f"model-{'rest' if layer is None else layer}.safetensors"
+        parts.setdefault(part, {})[name] = array
+    for part, held in parts.items():
+        mx.save_safetensors(str(model / part), held)
+    (model / "model.safetensors").unlink()
+    index = {name: part for part, held in parts.items() for name in held}
+    (model / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+    return model
+
+
+def test_a_stage_needs_only_the_files_of_its_own_layers(
+    tiny: Path, short_path: Path, tmp_path: Path
+) -> None:
+    models = [split_files(write_tiny_model(tmp_path / f"model{rank}")) for rank in range(2)]
+    for layer in (2, 3):
+        (models[0] / f"model-{layer}.safetensors").unlink()
+    for part in ("0", "1", "rest"):
+        (models[1] / f"model-{part}.safetensors").unlink()
+    children = [RunnerProcess(short_path, rank) for rank in range(2)]
+    try:
+        for rank, child in enumerate(children):
+            child.send(preparation(models[rank], (0, 2, LAYERS), rank))
+        link(children)
+        for child in children:
+            child.phase(RunnerPhase.READY)
+        apart = children[0].ask("q", "hello", tokens_max=10).tokens
+    finally:
+        for child in children:
+            child.end()
+    whole_directory = short_path / "whole"
+    with stages(whole_directory, tiny, (0, LAYERS)) as (whole,):
+        assert whole.ask("q", "hello", tokens_max=10).tokens == apart
+
+
+def test_a_stage_without_a_file_of_its_own_layers_names_it(
+    short_path: Path, tmp_path: Path
+) -> None:
+    model = split_files(write_tiny_model(tmp_path / "model"))
+    (model / "model-2.safetensors").unlink()
+    child = RunnerProcess(short_path, 0)
+    try:
+        child.send(preparation(model, (0, LAYERS), 0))
+        failure = child.phase(RunnerPhase.FAILED).failure
+        assert failure is not None
+        assert failure.code == "model_file_missing"
+        assert "model-2.safetensors" in failure.message
+    finally:
+        child.end()
 
 
 def test_only_rank_0_takes_requests(pipeline: list[RunnerProcess]) -> None:

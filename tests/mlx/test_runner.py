@@ -1,5 +1,6 @@
 """One runner child: its life, its protocol, and requests that must not hurt one another."""
 
+import json
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import pytest
 
 from node.model.errors import Failure
@@ -324,9 +326,21 @@ def configure(text: str) -> Callable[[Path], object]:
     return lambda model: (model / "config.json").write_text(text)
 
 
+def rename_weight(model: Path) -> None:
+    path = model / "model.safetensors"
+    arrays = mx.load(str(path))
+    assert isinstance(arrays, dict)
+    arrays["model.layers.0.surprise"] = arrays.pop("model.layers.0.mlp.up_proj.weight")
+    mx.eval(arrays)
+    mx.save_safetensors(str(path), arrays)
+    index = {"weight_map": dict.fromkeys(arrays, path.name)}
+    (model / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
 BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "no directory": (shutil.rmtree, "model_file_missing"),
     "truncated": (truncate_weights, "model_file_missing"),
+    "other weights": (rename_weight, "bad_config"),
     "no tokenizer": (lambda m: (m / "tokenizer.json").write_text("{"), "model_file_missing"),
     "own code": (configure('{"model_type": "llama", "model_file": "x.py"}'), "remote_code_refused"),
     "unknown": (configure('{"model_type": "llama99"}'), "unsupported_architecture"),

@@ -1,0 +1,224 @@
+"""The engine without a process: faults in a step, room for caches, pace, early cancels."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlx_lm.utils import load_model, load_tokenizer
+
+from node.model.ids import ModelId, RequestId
+from node.model.request import (
+    Delta,
+    Failed,
+    Finished,
+    FinishReason,
+    GenerationItem,
+    GenerationRequest,
+    Prefilled,
+    Queued,
+    Sampling,
+)
+from node.runner.engine import Engine, EngineSettings
+from node.runner.prefill_pace import PrefillPace
+from node.runner.prompt import Tokenizer
+from node.runner.step_deadline import StepDeadline
+from tests.mlx.runner_process import chat
+
+Items = dict[str, list[GenerationItem]]
+
+
+class Faulty:
+    """The tiny model, that can be told to raise."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self.fault: Exception | None = None
+        self.calls: list[tuple[int, int]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def __call__(self, tokens: Any, cache: Any) -> Any:
+        if self.fault is not None:
+            raise self.fault
+        self.calls.append(tuple(tokens.shape))
+        return self._model(tokens, cache=cache)
+
+
+@pytest.fixture(scope="module")
+def parts(tiny: Path) -> tuple[Any, Tokenizer]:
+    model, config = load_model(tiny)
+    tokenizer: Any = load_tokenizer(tiny, eos_token_ids=config["eos_token_id"])
+    return model, tokenizer
+
+
+@pytest.fixture
+def make(parts: tuple[Any, Tokenizer]) -> Callable[..., tuple[Engine, Faulty, Items]]:
+    def build(**changes: Any) -> tuple[Engine, Faulty, Items]:
+        items: Items = {}
+        model = Faulty(parts[0])
+        bounds: dict[str, Any] = {
+            "context_tokens": 256, "vocabulary_size": 272, "batch_max": 3, "queue_max": 8,
+            "cache_bytes_max": 10_000_000, "cache_bytes_per_token": 1024, **changes,
+        }  # fmt: skip
+
+        def emit(request: RequestId, item: GenerationItem) -> None:
+            items.setdefault(request, []).append(item)
+
+        return Engine(model, parts[1], EngineSettings(**bounds), emit), model, items
+
+    return build
+
+
+def run(engine: Engine, steps: int = 10_000) -> None:
+    while engine.has_work and steps:
+        engine.step()
+        steps -= 1
+
+
+def test_a_failing_step_fails_its_batch_and_the_engine_goes_on(make: Any) -> None:
+    engine, model, items = make()
+    engine.submit(chat("a", "one", tokens_max=20))
+    engine.submit(chat("b", "two", tokens_max=20))
+    run(engine, 4)
+    model.fault = RuntimeError("[METAL] Insufficient Memory")
+    engine.step()
+    for request in ("a", "b"):
+        last = items[request][-1]
+        assert isinstance(last, Failed)
+        assert (last.kind, last.failure.code) == ("InternalError", "out_of_memory")
+    assert not engine.has_work
+    model.fault = None
+    engine.submit(chat("c", "three", tokens_max=5))
+    run(engine)
+    assert isinstance(items["c"][-1], Finished)
+
+
+def test_a_second_failing_step_ends_the_runner(make: Any) -> None:
+    engine, model, items = make()
+    model.fault = RuntimeError("broken for good")
+    engine.submit(chat("a", "one", tokens_max=20))
+    engine.step()
+    engine.submit(chat("b", "two", tokens_max=20))
+    with pytest.raises(RuntimeError, match="broken for good"):
+        engine.step()
+    assert isinstance(items["b"][-1], Failed)
+
+
+def test_a_request_waits_until_there_is_room_for_its_cache(make: Any) -> None:
+    engine, _, items = make(cache_bytes_max=150 * 1024)
+    for name in ("a", "b", "c"):
+        engine.submit(chat(name, "x" * 30, tokens_max=40))
+    engine.step()
+    assert (engine.running_count, engine.waiting_count) == (2, 1)
+    assert items["c"] == [Queued(ahead=0)]
+    run(engine)
+    assert all(isinstance(items[name][-1], Finished) for name in ("a", "b", "c"))
+
+
+def test_one_request_always_runs_however_little_room_there_is(make: Any) -> None:
+    engine, _, items = make(cache_bytes_max=1)
+    engine.submit(chat("a", "x", tokens_max=3))
+    run(engine)
+    assert isinstance(items["a"][-1], Finished)
+    assert engine.cache_bytes == 0
+
+
+def test_kept_caches_stay_within_their_bound(make: Any) -> None:
+    engine, _, _ = make(cache_bytes_max=600_000)
+    for number in range(30):
+        engine.submit(chat(f"q{number}", f"{number} " * 20, tokens_max=2))
+        run(engine)
+        assert engine.cache_bytes <= 600_000
+    assert engine.cache_bytes > 0
+
+
+def test_a_long_prompt_goes_in_chunks_and_can_be_cancelled_between(make: Any) -> None:
+    engine, model, items = make()
+    engine.submit(chat("long", "x" * 200, tokens_max=3))
+    engine.step()
+    assert items["long"][-1] == Prefilled(done=64, total=203)
+    assert all(length <= 64 for _, length in model.calls)
+    engine.cancel(RequestId("long"))
+    last = items["long"][-1]
+    assert isinstance(last, Finished)
+    assert last.reason is FinishReason.CANCELLED
+    assert not engine.has_work
+    engine.submit(chat("next", "y", tokens_max=2))
+    run(engine)
+    assert isinstance(items["next"][-1], Finished)
+
+
+def test_others_go_on_answering_while_a_prompt_is_read(make: Any) -> None:
+    engine, _, items = make()
+    engine.submit(chat("short", "y", tokens_max=200))
+    run(engine, 4)
+    engine.submit(chat("long", "x" * 200, tokens_max=3))
+    seen: list[tuple[bool, bool]] = []
+    while not any(isinstance(item, Delta) for item in items.get("long", [])):
+        before = [len(items[name]) if name in items else 0 for name in ("short", "long")]
+        engine.step()
+        seen.append((len(items["short"]) > before[0], len(items.get("long", [])) > before[1]))
+    assert sum(both == (True, True) for both in seen) >= 2
+
+
+def test_the_same_request_twice_is_one(make: Any) -> None:
+    engine, _, items = make()
+    for _ in range(2):
+        engine.submit(chat("a", "one", tokens_max=3))
+    run(engine)
+    assert sum(isinstance(item, Finished) for item in items["a"]) == 1
+
+
+def test_an_oversize_prompt_is_not_even_tokenised(make: Any) -> None:
+    engine, _, items = make()
+    engine.submit(chat("a", "x" * 10_000_000))
+    (failed,) = items["a"]
+    assert isinstance(failed, Failed)
+    assert failed.failure.code == "context_too_long"
+    assert "10000000" in failed.failure.message
+
+
+def test_one_at_a_time_serves_the_same(make: Any) -> None:
+    answers: list[list[int]] = []
+    for can_batch in (True, False):
+        engine, _, items = make(can_batch=can_batch)
+        for name in ("a", "b"):
+            request = GenerationRequest(
+                id=RequestId(name), model=ModelId("m"), prompt=f"say {name}", tokens_max=12,
+                sampling=Sampling(seed=3, presence_penalty=0.2), top_logprobs=1,
+            )  # fmt: skip
+            engine.submit(request)
+        run(engine)
+        answers.append(
+            [t for n in "ab" for i in items[n] if isinstance(i, Delta) for t in i.tokens]
+        )
+        assert all(isinstance(items[n][-1], Finished) for n in "ab")
+    assert answers[0] == answers[1]
+
+
+def test_the_pace_follows_the_speed() -> None:
+    pace = PrefillPace()
+    assert pace.chunk_tokens(is_decoding=True) == 64
+    for _ in range(8):
+        pace.observe(64, 6.4)
+    assert pace.chunk_tokens(is_decoding=True) == 8
+    assert pace.chunk_tokens(is_decoding=False) == 16
+    for _ in range(12):
+        pace.observe(512, 0.1)
+    assert pace.chunk_tokens(is_decoding=False) == 2048
+
+
+def test_the_deadline_follows_the_steps() -> None:
+    deadline = StepDeadline(10.0)
+    assert deadline.seconds(1) == 120.0
+    for _ in range(5):
+        deadline.observe(1, 0.1)
+    assert deadline.seconds(1) == 10.0
+    assert deadline.seconds(64) == 120.0
+    for _ in range(64):
+        deadline.observe(1, 2.0)
+        deadline.observe(64, 6.4)
+    assert deadline.seconds(1) == 40.0
+    assert deadline.seconds(100) == pytest.approx(200.0)

@@ -138,6 +138,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
 
+    until_eof: Annotated[
+        bool,
+        _option(
+            "--until-eof",
+            panel=_NODE,
+            text="Stop once stdin ends: for a program that starts a node and may die.",
+        ),
+    ] = False
+
     read_only: Annotated[
         bool, _option("--read-only", panel=_APP, text="Change nothing in the cluster.")
     ] = False

@@ -20,6 +20,8 @@ DOWN_SECONDS = 20.0
 _LOOK_SECONDS = 0.05
 _STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _SIGNAL_BASE = 128
+_INPUT_BYTES = 4096
+"""What comes in before the end of stdin is read and dropped, so much at once."""
 
 
 def up(console: Console) -> None:
@@ -33,6 +35,8 @@ async def _serve(console: Console, config: Config) -> int:
     watch = SignalWatch(config)
     async with anyio.create_task_group() as tasks:
         await tasks.start(watch.run)
+        if console.settings.until_eof:
+            tasks.start_soon(watch.wait_input_end)
         with watch.starting:
             async with open_node(config, log_to_stderr=True) as handle:
                 _say_ready(console, await handle.local())
@@ -62,12 +66,25 @@ class SignalWatch:
             async for number in signals:
                 if self.signal is not None:
                     self._hurry(number)
-                self.signal = number
-                sys.stderr.write(f"{number.name}: stopping; once more stops at once\n")
-                if self._is_running:
-                    self._send.send_nowait(number)
-                else:
-                    self.starting.cancel()
+                self._stop(number, number.name)
+
+    async def wait_input_end(self) -> None:
+        """Take the end of stdin for a signal to stop."""
+        descriptor = sys.stdin.fileno()
+        while True:
+            await anyio.wait_readable(descriptor)
+            if not os.read(descriptor, _INPUT_BYTES):
+                break
+        if self.signal is None:
+            self._stop(signal.SIGTERM, "stdin ended")
+
+    def _stop(self, number: signal.Signals, why: str) -> None:
+        self.signal = number
+        sys.stderr.write(f"{why}: stopping; once more stops at once\n")
+        if self._is_running:
+            self._send.send_nowait(number)
+        else:
+            self.starting.cancel()
 
     async def first(self) -> None:
         """Return at the first signal."""

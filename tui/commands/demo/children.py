@@ -113,8 +113,9 @@ class DemoNode:
                 await self.process.wait()
         if self.is_running:
             await self.kill()
-        if self.process.stdout is not None:
-            await self.process.stdout.aclose()
+        for stream in (self.process.stdout, self.process.stdin):
+            if stream is not None:
+                await stream.aclose()
         self._log.close()
 
     def runners(self) -> list[RunnerFile]:
@@ -175,10 +176,12 @@ class DemoNodes:
             *(sys.executable, "-m", "tui", "--no-ui", "-o", "json"),
             *("--state-dir", str(directory), "--name", name),
             *("--port", "0", "--api-port", "0", "--bind", "127.0.0.1", "--no-discovery"),
+            *(() if self._keep else ("--until-eof",)),
         )
         process = await anyio.open_process(
             arguments,
-            stdin=subprocess.DEVNULL,
+            # Nodes that are not to be kept end with this process, however it ends.
+            stdin=subprocess.DEVNULL if self._keep else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
             env=environment,

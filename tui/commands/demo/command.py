@@ -86,15 +86,17 @@ async def _acts(
     """Play every act; a failing one is told with what the nodes logged."""
     from tui.commands.demo import acts
     from tui.commands.demo.children import trouble_tail
+    from tui.commands.demo.moves import Cast
+    from tui.commands.demo.takeover import survive
 
-    cast = acts.Cast(console=console, nodes=nodes, story=story)
+    cast = Cast(console=console, nodes=nodes, story=story)
     count, name = wanted
     model = ModelId(name) if name else acts.DEFAULT_MODEL
     try:
         await acts.start_nodes(cast, count)
         await acts.join_nodes(cast)
-        await acts.ask_all(cast, model)
-        await acts.survive(cast, model)
+        model = await acts.ask_all(cast, model)
+        await survive(cast, model)
     except (ExoctlError, BaseExceptionGroup) as raised:
         errors = [leaf for leaf in leaves(raised) if isinstance(leaf, ExoctlError)]
         if not errors:

@@ -33,6 +33,7 @@ from node.io.mesh.mesh import Mesh, MeshSettings
 from node.io.node_lock import LockRecord, NodeLock
 from node.io.runner_files import RunnerFiles
 from node.log import NodeLog, logger
+from node.model.errors import ExoctlError
 from node.model.event import NodeDescribed
 from node.model.ids import NodeId
 from node.model.machine import Address, Machine
@@ -304,6 +305,17 @@ class Node:
             await anyio.sleep(TICK_SECONDS)
             self.work.streams.tick(clock.monotonic())
             await anyio.to_thread.run_sync(self._book.remember, self.mesh.proved_addresses())
+            await self._join_trusted()
+
+    async def _join_trusted(self) -> None:
+        """Where both sides trust the network, a node that is alone joins what it hears."""
+        address = self.mesh.where_to_join() if self.config.trust == "lan" else None
+        if address is None or len(self.control.store.state.nodes) > 1:
+            return
+        try:
+            await self._join("", address)
+        except ExoctlError as error:
+            _log.warning("joining at %s: %s", address, error.failure.message)
 
     # -- figures and facts -------------------------------------------------------------------------
 

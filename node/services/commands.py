@@ -8,13 +8,13 @@ import msgspec
 from anyio.streams.memory import MemoryObjectSendStream
 
 from node.io import clock
+from node.io.wakeup import Wakeup
 from node.log import logger
 from node.model.command import Accepted, Answer, Command, CommandRequest, Refused, Wish
 from node.model.errors import BusyError, ConflictError, Failure, TimeoutExpiredError
 from node.model.ids import CommandId, ModelId, NodeId
 from node.model.topology import Plan
 from node.services.state_store import StateStore
-from node.services.wakeup import Wakeup
 from node.wire.message import CommandSent, PlanAnswered, PlanAsked, ServiceMessage
 
 RESEND_SECONDS = 0.5

@@ -13,6 +13,7 @@ from node.core.instance_status import status
 from node.handle import Invite, LocalView, LogLine, StreamItem
 from node.io import clock
 from node.io.runner_files import RunnerFiles
+from node.io.wakeup import Wakeup
 from node.log import NodeLog
 from node.model.command import Accepted, Command, Refused, Wish
 from node.model.errors import (
@@ -29,7 +30,6 @@ from node.model.state import State
 from node.model.topology import Plan
 from node.services.control_plane import ControlPlane
 from node.services.requests import Requests
-from node.services.wakeup import Wakeup
 
 PLAN_SECONDS = 10.0
 JOIN_SECONDS = 15.0

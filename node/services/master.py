@@ -20,6 +20,7 @@ from node.core.refusal import Refusal
 from node.core.replica.messages import Proposal
 from node.core.revalidate import Drop, Keep, Reject, revalidate
 from node.io import clock
+from node.io.wakeup import Wakeup
 from node.log import logger
 from node.model.command import Answer, CommandRequest, Refused
 from node.model.errors import BusyError, Failure
@@ -35,7 +36,6 @@ from node.model.ids import CommandId, NodeId
 from node.model.session import Entry, EventId, Session
 from node.model.state import State
 from node.model.topology import Plan
-from node.services.wakeup import Wakeup
 from node.wire.message import CommandAnswered, CommandSent, PlanAnswered, PlanAsked
 
 TICK_SECONDS = 0.5

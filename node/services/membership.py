@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Protocol
 
 from node.io import clock
+from node.io.wakeup import Wakeup
 from node.log import logger
 from node.model.command import Accepted, AdmitNode, Command, Refused, RemoveNode
 from node.model.errors import BusyError, ConflictError, ExoctlError, RefusedError
@@ -12,7 +13,6 @@ from node.model.ids import ClusterId, NodeId
 from node.model.machine import Address
 from node.model.register import LinkRecord
 from node.model.state import State
-from node.services.wakeup import Wakeup
 
 DESCRIBE_SECONDS = 1.0
 ADMIT_SECONDS = 10.0
@@ -164,11 +164,13 @@ class Membership:
 
     # -- coming and going --------------------------------------------------------------------------
 
-    async def admit(self, node: NodeId, name: str, addresses: tuple[Address, ...]) -> bool:
+    async def admit(
+        self, node: NodeId, name: str, addresses: tuple[Address, ...], proof: str
+    ) -> bool:
         """Let in a node whose proof was checked; returns once that is committed."""
         try:
             answer = await self._submit(
-                AdmitNode(node=node, name=name, addresses=addresses), ADMIT_SECONDS
+                AdmitNode(node=node, name=name, addresses=addresses, proof=proof), ADMIT_SECONDS
             )
         except ExoctlError as error:
             _log.warning("%s could not be admitted: %s", name, error.failure.message)

@@ -9,11 +9,11 @@ import msgspec
 from node.io import clock
 from node.io.model_store import ModelStore
 from node.io.model_store.embedded import EMBEDDED_MODEL, EMBEDDED_SOURCE
+from node.io.wakeup import Wakeup
 from node.log import logger
 from node.model.errors import BusyError, ExoctlError, NotFoundError
 from node.model.ids import ModelId
 from node.model.register import DownloadFigures, DownloadRecord, ModelFigures
-from node.services.wakeup import Wakeup
 
 SCAN_SECONDS = 5.0
 RETRY_SECONDS = 60.0

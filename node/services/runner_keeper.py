@@ -13,6 +13,7 @@ from node.core.work_plan import LocalRunner
 from node.io import clock
 from node.io.child_process import ChildProcess, ChildSpec, child_environment, start_child
 from node.io.runner_files import RunnerFile, RunnerFiles
+from node.io.wakeup import Wakeup
 from node.model.errors import Failure
 from node.model.ids import ModelId, NodeId
 from node.model.instance import RunnerPhase, RunnerRecord
@@ -35,7 +36,6 @@ from node.services.runner_link import (
     dial,
     encode_frame,
 )
-from node.services.wakeup import Wakeup
 
 OUTBOX_MAX = 2 * REQUESTS_MAX + 8
 """Frames that wait for the runner: start and cancel of each generation, and what else there is."""

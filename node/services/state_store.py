@@ -8,10 +8,10 @@ import msgspec
 
 from node.core.apply import apply
 from node.handle import StreamItem
+from node.io.wakeup import Wakeup
 from node.model.session import Entry, Rewind, Session, SessionStarted
 from node.model.state import Snapshot, State
 from node.services.feed import Feed
-from node.services.wakeup import Wakeup
 
 RECENT_ENTRIES_MAX = 10_000
 """Entries kept for readers that ask for what came since an index."""

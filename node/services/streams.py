@@ -12,11 +12,11 @@ import anyio
 from anyio.abc import TaskGroup
 
 from node.io import clock
+from node.io.wakeup import Wakeup
 from node.log import logger
 from node.model.errors import ExoctlError, Failure
 from node.model.ids import NodeId, RequestId
 from node.model.request import Failed, Finished, GenerationItem, GenerationRequest
-from node.services.wakeup import Wakeup
 from node.wire.message import (
     STREAM_WINDOW,
     ServiceMessage,

@@ -14,6 +14,7 @@ from node.core.work_plan import LocalRunner
 from node.io import clock
 from node.io.child_process import end_stranger
 from node.io.runner_files import RunnerFile, RunnerFiles
+from node.io.wakeup import Wakeup
 from node.log import logger
 from node.model.errors import BusyError, Failure, NotFoundError
 from node.model.ids import RequestId, RunnerId
@@ -22,7 +23,6 @@ from node.model.register import RunnerFigures
 from node.model.request import Failed, Finished, GenerationItem, GenerationRequest
 from node.runner.protocol import Connect
 from node.services.runner_keeper import RunnerKeeper, RunnerOrder, RunnerSettings
-from node.services.wakeup import Wakeup
 
 STOP_SECONDS = 2.0
 """What runners get to end by themselves when the node stops."""

@@ -20,6 +20,7 @@ from node.core.work_plan import (
     plan,
 )
 from node.io import clock
+from node.io.wakeup import Wakeup
 from node.log import logger
 from node.model.errors import BusyError, ExoctlError, Failure
 from node.model.event import Event, RunnerChanged
@@ -28,7 +29,6 @@ from node.model.instance import Instance, RunnerRecord
 from node.model.state import State
 from node.runner.protocol import Connect, Prepare
 from node.services.runner_keeper import RunnerOrder
-from node.services.wakeup import Wakeup
 
 TICK_SECONDS = 1.0
 REPORT_SECONDS = 10.0

@@ -61,7 +61,6 @@ class Side:
         return refusal.code if refusal else "taken"
 
     def close(self) -> None:
-        self.links.bell.close()
         self.events.close()
         self.received.close()
 

@@ -371,9 +371,13 @@ class Admissions:
     def __init__(self, *, committed: bool = True) -> None:
         self.committed = committed
         self.asked: list[tuple[NodeId, str, tuple[Address, ...]]] = []
+        self.proofs: list[str] = []
 
-    async def __call__(self, node: NodeId, name: str, addresses: tuple[Address, ...]) -> bool:
+    async def __call__(
+        self, node: NodeId, name: str, addresses: tuple[Address, ...], proof: str
+    ) -> bool:
         self.asked.append((node, name, addresses))
+        self.proofs.append(proof)
         return self.committed
 
 

@@ -4,13 +4,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import ByteStream
 
 from node.io import clock
-from node.io.mesh.bell import Bell
 from node.io.mesh.event import PeerMessage
 from node.io.mesh.limits import MeshLimits
 from node.io.mesh.outbox import Outbox
+from node.io.wakeup import Wakeup
 from node.model.register import Register
 from node.wire.codec import Codec, CodecError
 from node.wire.frame import FRAME_BYTES_MAX, Frame, FrameError, FrameKind, FrameReader, encode_frame
@@ -58,7 +59,7 @@ class Channel:
         self._codec = codec
         self._limits = limits
         self._outbox = outbox
-        self._bell = Bell()
+        self._bell = Wakeup()
         self._scope = anyio.CancelScope()
         self._end_reason = ""
         self._heard_at = clock.monotonic()
@@ -67,7 +68,7 @@ class Channel:
         self._ping_at = self._heard_at
         self._is_peer_gone = False
         self._is_handing_over = False
-        self._probes: list[Bell] = []
+        self._probes: list[Wakeup] = []
         self._round_trips: deque[float] = deque(maxlen=ROUND_TRIPS_KEPT)
 
     @property
@@ -124,19 +125,17 @@ class Channel:
     async def abort(self) -> None:
         """Close without a word."""
         self.end("closed")
-        self._bell.close()
         await close_stream(self._stream)
 
     async def probe(self) -> bool:
         """Whether the peer answers over this connection now."""
-        asked_at, bell = clock.monotonic(), Bell()
+        asked_at, bell = clock.monotonic(), Wakeup()
         self._probes.append(bell)
         self._ping()
         try:
             await bell.wait(self._limits.probe_seconds)
         finally:
             self._probes.remove(bell)
-            bell.close()
         return self.is_open and self._heard_at > asked_at
 
     async def _say_goodbye(self, bye: bytes, *, flush: bool) -> None:
@@ -188,13 +187,15 @@ class Channel:
     async def _write(self) -> None:
         try:
             while True:
+                # What is taken must be sent: an end that has come is noticed before.
+                await anyio.lowlevel.checkpoint_if_cancelled()
                 waiting = self._outbox.take(self._limits.cork_bytes)
                 if waiting:
                     self._sending_since = clock.monotonic()
                     await self._stream.send(waiting)
                     self._sending_since = None
                 else:
-                    await self._bell.wait()
+                    await self._bell.wait(None)
         except CONNECTION_ERRORS as error:
             self._is_peer_gone = True
             self.end(describe(error))

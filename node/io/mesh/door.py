@@ -33,8 +33,11 @@ from node.model.ids import NodeId, short
 from node.model.machine import Address
 from node.wire.handshake import ADDRESSES_MAX, PROTOCOL, Granted, Verdict, printable
 
-OnJoin = Callable[[NodeId, str, tuple[Address, ...]], Awaitable[bool]]
-"""(node, name, addresses) -> admitted; returns once the admission is committed."""
+OnJoin = Callable[[NodeId, str, tuple[Address, ...], str], Awaitable[bool]]
+"""(node, name, addresses, proof) -> admitted; returns once the admission is committed.
+
+The proof is `invite`, or `lan` where nobody vouches for the node.
+"""
 
 FREE_FAILURES = 5
 FAILURE_BACKOFF = Backoff(2.0, 600.0)
@@ -268,7 +271,9 @@ class Door:
             return False
         _log.info("%s (%s) joins", printable(guest.bearing.name), short(guest.peer))
         with anyio.move_on_after(self._limits.join_seconds):
-            return await self.on_join(guest.peer, printable(guest.bearing.name), (address,))
+            proof = "invite" if guest.code_proof else "lan"
+            name = printable(guest.bearing.name)
+            return await self.on_join(guest.peer, name, (address,), proof)
         return False
 
     def _member_addresses(self, joiner: NodeId) -> tuple[tuple[str, Address], ...]:

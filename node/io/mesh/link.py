@@ -4,9 +4,9 @@ import msgspec
 
 from node.core.replica.messages import SnapshotChunk
 from node.io import clock
-from node.io.mesh.bell import Bell
 from node.io.mesh.channel import Channel, OnMessage
 from node.io.mesh.event import PeerMessage
+from node.io.wakeup import Wakeup
 from node.model.ids import NodeId
 from node.model.machine import Address
 from node.model.register import LinkRecord
@@ -39,7 +39,7 @@ class Link:
         self._codec = codec
         self._since = clock.wall()
         self._is_over = False
-        self._over = Bell()
+        self._over = Wakeup()
 
     @property
     def is_open(self) -> bool:
@@ -123,9 +123,8 @@ class Link:
     async def wait_over(self) -> None:
         """Return once `over` was called; for one waiter."""
         if not self._is_over:
-            await self._over.wait()
+            await self._over.wait(None)
 
     async def close(self, *, flush: bool) -> None:
         """Say goodbye and close; what waits goes first where `flush`."""
-        self._over.close()
         await self._control.farewell(flush=flush)

@@ -6,7 +6,6 @@ from anyio.streams.memory import MemoryObjectSendStream
 from node.core.peer_table import SOURCE_EXCHANGE, HeardTable, PeerTable
 from node.io import clock
 from node.io.interfaces import Interface, without_scope
-from node.io.mesh.bell import Bell
 from node.io.mesh.channel import Channel
 from node.io.mesh.event import MeshEvent, PeerDown, PeerMessage, PeerUp, Received
 from node.io.mesh.greeting import GreetingStream
@@ -14,6 +13,7 @@ from node.io.mesh.limits import MeshLimits
 from node.io.mesh.link import Link, LinkFacts
 from node.io.mesh.outbox import Outbox
 from node.io.mesh.standing import Standing
+from node.io.wakeup import Wakeup
 from node.log import logger
 from node.model.errors import Failure
 from node.model.ids import NodeId, short
@@ -47,7 +47,7 @@ class Links:
         self.heard = HeardTable()
         self.codec = Codec()
         self.interfaces: tuple[Interface, ...] = ()
-        self.bell = Bell()
+        self.bell = Wakeup()
         """Rung when there may be something to dial."""
         self.greeting: set[NodeId] = set()
         """Peers that this node is greeting, as the one that dialled."""

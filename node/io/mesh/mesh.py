@@ -106,7 +106,7 @@ class Mesh:
 
     @property
     def on_join(self) -> OnJoin | None:
-        """Called for a node that proved its right to join: (node, name, addresses).
+        """Called for a node that proved its right to join: (node, name, addresses, proof).
 
         It has the admission decided and returns whether it is committed; only then is the joiner
         told. Without it nobody can join.
@@ -145,7 +145,6 @@ class Mesh:
                         await listener.aclose()
                     self._door.close()
         finally:
-            self._links.bell.close()
             self._events.close()
 
     def send(self, peer: NodeId, message: PeerMessage) -> bool:

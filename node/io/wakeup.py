@@ -13,8 +13,8 @@ class Wakeup:
         """Wake the waiter now, or at its next wait."""
         self._rung.set()
 
-    async def wait(self, deadline_seconds: float) -> bool:
-        """Return True when rung, False when the deadline came first."""
+    async def wait(self, deadline_seconds: float | None) -> bool:
+        """Return True when rung, False when the deadline came first (None: there is none)."""
         with anyio.move_on_after(deadline_seconds):
             await self._rung.wait()
             self._rung = anyio.Event()

@@ -151,7 +151,7 @@ class ReplicaCluster:
         self.timing = timing or Timing()
         self.limits = limits or Limits()
         self.cut: set[tuple[str, str]] = set()
-        self.dropping: Callable[[str, str, ReplicaMessage], bool] = lambda _a, _b, _m: False
+        self.dropping: Callable[[str, str, ReplicaMessage], bool] = deliver_all
         self.sent: list[tuple[str, str, ReplicaMessage]] = []
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
@@ -316,12 +316,31 @@ class ReplicaCluster:
             and not any(node.order.unacknowledged or node.replica.figures.orphans for node in nodes)
         )
 
-    def fully_settled(self) -> None:
-        """Let time pass until settled, and on until no news are under way any more."""
-        self.settle()
-        self.run(1.5)
-        self.settle()
-
     def settle(self, seconds_max: float = 10.0) -> float:
         """Let time pass until settled; returns how long that took."""
         return self.run_until(self.is_settled, seconds_max)
+
+
+def settled(*names: str, limits: Limits | None = None) -> ReplicaCluster:
+    """A cluster at rest."""
+    cluster = ReplicaCluster(*names, limits=limits)
+    cluster.settle()
+    return cluster
+
+
+def publish_many(cluster: ReplicaCluster, name: str, count: int) -> list[str]:
+    """Have a node write events; returns their texts."""
+    texts = [f"{name}{number}" for number in range(count)]
+    for text in texts:
+        cluster.publish(name, text)
+    return texts
+
+
+def deliver_all(source: str, target: str, message: ReplicaMessage) -> bool:
+    """Drop no message."""
+    return False
+
+
+def kinds(node: FakeNode, kind: type) -> int:
+    """How many effects of a kind a node was given."""
+    return sum(isinstance(effect, kind) for effect in node.seen)

@@ -10,6 +10,8 @@ class Mode(StrEnum):
     """Which faults a run has."""
 
     ALL = "all"
+    SHORT_TAIL = "short_tail"
+    """The same with hardly any entry kept before a snapshot; what is lost so must be reported."""
     CRASH = "crash"
     """Crashes and restarts, no partition."""
     PARTITION = "partition"
@@ -39,6 +41,7 @@ class Faults:
         random = simulation.random
         draws: dict[Mode, Callable[[], float]] = {
             Mode.ALL: self._draw_all,
+            Mode.SHORT_TAIL: self._draw_all,
             Mode.CRASH: self._draw_crash,
             Mode.PARTITION: self._draw_partition,
             Mode.PERMANENT: self._draw_permanent,

@@ -60,7 +60,7 @@ class Simulation:
         self.timing = Timing()
         self.snapshot_every = self.random.choice((20, 100, 1 << 40))
         tail_entries = 4000
-        if mode == Mode.JOIN:
+        if mode in (Mode.JOIN, Mode.SHORT_TAIL):
             self.snapshot_every, tail_entries = 20, 30
         self.limits = Limits(tail_entries=tail_entries, snapshot_chunk_bytes=100)
         self.clock_rates = [self.random.uniform(0.98, 1.02) for _ in self.ids]
@@ -354,7 +354,8 @@ class Simulation:
         nodes = [node for node in self.nodes if node is not None]
         self._check_converged(nodes)
         log = self.checker.whole_log(nodes[0].replica.last_position)
-        state, digest = self.checker.check_log(log)
+        reported = self.counts.history_dropped if self.mode == Mode.SHORT_TAIL else 0
+        state, digest = self.checker.check_log(log, losses_reported=reported)
         for node in nodes:
             if node.state != state:
                 raise ViolationError(

@@ -55,6 +55,9 @@ def test_every_invariant_holds_under_partitions_crashes_and_loss(
 @pytest.mark.parametrize(
     ("mode", "nodes", "seeds"),
     [
+        (Mode.SHORT_TAIL, 2, 40),
+        (Mode.SHORT_TAIL, 3, 20),
+        (Mode.SHORT_TAIL, 5, 8),
         (Mode.CRASH, 2, 40),
         (Mode.CRASH, 3, 20),
         (Mode.PARTITION, 3, 20),

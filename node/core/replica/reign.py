@@ -106,7 +106,8 @@ class Reign:
         self._append(Entry(self._session, index, event_id, payload, written_at=written_at))
 
     def _ask(self, proposal: Proposal) -> None:
-        if len(self._revalidating) < self._parts.limits.revalidations:
+        has_room = len(self._revalidating) < self._parts.limits.revalidations
+        if has_room or proposal.id in self._revalidating:
             self._revalidating[proposal.id] = proposal
             self._parts.effects.append(Revalidate(proposal))
 
@@ -199,8 +200,10 @@ class Reign:
         if not self._contacts.is_alive(now, peer):
             return
         log = self._ledger.log
-        if progress.transfer is not None or progress.next < log.first_index:
-            self._send_snapshot(now, peer, progress)
+        if progress.transfer is None and progress.next < log.first_index:
+            self._begin_transfer(now, progress)
+        if progress.transfer is not None:
+            self._send_chunks(now, peer, progress.transfer)
             return
         if progress.probing:
             if progress.sent_at == -math.inf:
@@ -255,16 +258,16 @@ class Reign:
         progress.probing = True
         progress.sent_at = -math.inf
         if message.snapshot_wanted or message.first_index > self._ledger.log.last_index + 1:
-            self._begin_transfer(now, peer, progress)
+            self._begin_transfer(now, progress)
             if progress.transfer is None:
                 progress.sent_at = now
         self._replicate(now, peer, progress)
 
     # -- snapshots -------------------------------------------------------------------------
 
-    def _begin_transfer(self, now: float, peer: NodeId, progress: Progress) -> None:
+    def _begin_transfer(self, now: float, progress: Progress) -> None:
         image = self._ledger.snapshot
-        if image is None or not self._contacts.is_alive(now, peer):
+        if image is None:
             if now - self._snapshot_needed_at >= _SNAPSHOT_NEEDED_SECONDS:
                 self._snapshot_needed_at = now
                 self._parts.effects.append(SnapshotNeeded())
@@ -277,23 +280,18 @@ class Reign:
             self._ledger.cluster, self._session, image, self._packed[1]
         )
 
-    def _send_snapshot(self, now: float, peer: NodeId, progress: Progress) -> None:
-        if progress.transfer is None:
-            self._begin_transfer(now, peer, progress)
-        transfer = progress.transfer
-        if transfer is not None:
-            timing = self._parts.timing
-            for chunk in transfer.chunks(now, self._parts.limits, timing.lag_seconds):
-                self._contacts.send(peer, chunk, bulk=True)
+    def _send_chunks(self, now: float, peer: NodeId, transfer: SnapshotSender) -> None:
+        lag_seconds = self._parts.timing.lag_seconds
+        for chunk in transfer.chunks(now, self._parts.limits, lag_seconds):
+            self._contacts.send(peer, chunk, bulk=True)
 
     def snapshot_acknowledged(self, now: float, peer: NodeId, message: SnapshotAck) -> None:
         """A peer has so much of a snapshot."""
-        progress = self._progress[peer]
-        transfer = progress.transfer
+        transfer = self._progress[peer].transfer
         if transfer is None or message.position != transfer.position:
             return
         transfer.acknowledge(now, message.bytes_received)
-        self._send_snapshot(now, peer, progress)
+        self._send_chunks(now, peer, transfer)
 
     # -- commit ----------------------------------------------------------------------------
 

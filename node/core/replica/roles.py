@@ -118,9 +118,7 @@ class Roles:
 
     def _tick_mastering(self, now: float, reign: Reign) -> None:
         reign.tick(now)
-        view = reign.view_to_record(now)
-        if view is not None:
-            self._append_control(now, reign, view)
+        self._append_view(now, reign)
         self._hand_over(now, reign)
 
     def _tick_following(self, now: float, following: Following) -> None:
@@ -151,10 +149,8 @@ class Roles:
         fresh = 3 * self._timing.campaign_seconds
         for peer in self._contacts.alive(now):
             contact = self._contacts.peers[peer]
-            campaign = contact.campaign
-            if campaign is None or now - contact.campaign_at >= fresh:
-                continue
-            if (campaign.last, campaign.priority, peer) > claim:
+            campaign = contact.campaign if now - contact.campaign_at < fresh else None
+            if campaign is not None and (campaign.last, campaign.priority, peer) > claim:
                 return False
         return True
 
@@ -175,13 +171,14 @@ class Roles:
         self._look_since = now
         self._look_reason = reason
 
-    def _follow(self, now: float, session: Session) -> None:
+    def _follow(self, now: float, session: Session) -> Following:
         reason = f"following {short(session.master)}"
         self.leave_role(reason)
         if session != self._ledger.session:
             self._ledger.keep_session(session)
-        self.following = Following(now, self._parts, session)
+        following = self.following = Following(now, self._parts, session)
         self._begin_session(now, reason)
+        return following
 
     def lead(self, now: float, reason: str, founding: bytes | None = None) -> None:
         """Begin a session of its own: later than any it has heard of."""
@@ -193,9 +190,7 @@ class Roles:
         if founding is not None:
             self._append_control_payload(now, reign, founding)
         self._append_control(now, reign, SessionOpened(session=session, reason=reason))
-        view = reign.view_to_record(now)
-        if view is not None:
-            self._append_control(now, reign, view)
+        self._append_view(now, reign)
         self._effects.append(BecameMaster(session, reign.open(now)))
         self._begin_session(now, reason)
         self.beat(now)
@@ -212,6 +207,11 @@ class Roles:
         for peer in successor:
             reign.send_yield(now, peer)
         self.look(now, f"handed over by {short(self._node)}")
+
+    def _append_view(self, now: float, reign: Reign) -> None:
+        view = reign.view_to_record(now)
+        if view is not None:
+            self._append_control(now, reign, view)
 
     def _append_control(self, now: float, reign: Reign, event: Event) -> None:
         self._append_control_payload(now, reign, _encoder.encode(event))
@@ -297,9 +297,7 @@ class Roles:
             following.heard_at = now
             following.hear_commit(now, message.commit)
         else:
-            self._follow(now, session)
-            if self.following is not None:
-                self.following.hello()
+            self._follow(now, session).hello()
 
     def _take_append(self, now: float, peer: NodeId, message: Append) -> None:
         session = message.session
@@ -343,9 +341,8 @@ class Roles:
 
     def _take_yield(self, now: float, peer: NodeId, message: Yield) -> None:
         following = self.following
-        if following is None or following.master != peer:
-            return
-        if message.session != self._ledger.session:
+        is_master = following is not None and following.master == peer
+        if not is_master or message.session != self._ledger.session:
             return
         reason = f"handed over by {short(peer)}"
         self.look(now, reason)
@@ -367,9 +364,7 @@ class Roles:
         if mine > theirs:
             self.lead(now, f"met master {short(other)}")
         else:
-            self._follow(now, session)
-            if self.following is not None:
-                self.following.hello()
+            self._follow(now, session).hello()
 
     # -- sending ---------------------------------------------------------------------------
 

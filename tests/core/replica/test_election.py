@@ -2,17 +2,12 @@ import pytest
 
 from node.core.replica.durable import Recovered
 from node.core.replica.effects import BecameMaster, LostMastership, SessionBegan
-from node.core.replica.messages import Role
+from node.core.replica.messages import Role, Yield
 from node.core.replica.replica import Replica
 from node.core.replica.timing import Timing
 from node.model.ids import ClusterId, NodeId
-from tests.fakes.replica_cluster import CLUSTER, ReplicaCluster
-
-
-def settled(*names: str) -> ReplicaCluster:
-    cluster = ReplicaCluster(*names)
-    cluster.settle()
-    return cluster
+from node.model.session import Position, Session
+from tests.fakes.replica_cluster import CLUSTER, settled
 
 
 def test_a_fresh_replica_does_nothing_before_it_is_in_a_cluster() -> None:
@@ -345,3 +340,55 @@ def test_a_master_that_founds_another_cluster_gives_up_the_old_one() -> None:
     assert node.replica.cluster == other
     assert node.replica.entries(0, 1)[0].payload == b"another"
     assert node.replica.session.term == 1
+
+
+def test_a_failing_dial_does_not_matter_while_a_third_node_relays() -> None:
+    cluster = settled("a", "b", "c")
+    cluster.cut = {("a", "c"), ("c", "a")}
+    cluster.run(4.0)
+    for name, other in (("a", "c"), ("c", "a")):
+        node = cluster.nodes[name]
+        node.call(node.replica.peer_down(cluster.now, NodeId(other), refused=False))
+    cluster.run(2.0)
+    assert cluster.nodes["c"].replica.master == "a"
+    assert "c" in cluster.nodes["a"].replica.in_sync
+
+
+def test_a_yield_that_is_not_the_masters_is_ignored() -> None:
+    cluster = settled("a", "b", "c")
+    follower = cluster.nodes["b"].replica
+    stale = Session(0, NodeId("a"), 1)
+    for peer, session in (("c", follower.session), ("a", stale)):
+        message = Yield(CLUSTER, session, NodeId("b"), follower.last_position)
+        follower.receive(cluster.now, NodeId(peer), message)
+        assert follower.role == Role.FOLLOWING
+
+
+def test_a_successor_that_lacks_entries_stands_in_an_ordinary_election() -> None:
+    cluster = settled("a", "b")
+    follower = cluster.nodes["b"].replica
+    ahead = Position(follower.session, follower.last_index + 1)
+    message = Yield(CLUSTER, follower.session, NodeId("b"), ahead)
+    cluster.nodes["b"].call(follower.receive(cluster.now, NodeId("a"), message))
+    assert follower.role == Role.LOOKING
+
+
+def test_a_removed_master_is_followed_no_more() -> None:
+    cluster = settled("a", "b", "c")
+    for name, others in (("b", "c"), ("c", "b")):
+        node = cluster.nodes[name]
+        node.call(node.replica.set_peers(cluster.now, [NodeId(others)]))
+    cluster.power_off("a")
+    cluster.settle()
+    assert cluster.masters() != ["a"]
+
+
+def test_a_removed_follower_is_waited_for_no_more() -> None:
+    cluster = settled("a", "b")
+    node = cluster.nodes["a"]
+    cluster.power_off("b")
+    cluster.publish("a", "goes on")
+    assert node.text() == []
+    node.call(node.replica.set_peers(cluster.now, []))
+    cluster.run(0.1)
+    assert node.text() == ["goes on"]

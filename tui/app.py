@@ -37,13 +37,16 @@ class Wake(Message):
     """Something is in the inbox."""
 
 
-class ExoctlApp(App[None]):
+class ExoctlApp(App[None], inherit_bindings=False):
     """Themes, the inbox's reader, and the main screen."""
 
     CSS_PATH = "exoctl.tcss"
     TITLE = "exoctl"
     ENABLE_COMMAND_PALETTE = False
-    BINDINGS: ClassVar[list[BindingType]] = []
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("ctrl+q", "quit_now", "Quit at once"),
+        ("ctrl+c", "help_quit", "Say how to quit"),
+    ]
 
     def __init__(
         self,
@@ -104,6 +107,10 @@ class ExoctlApp(App[None]):
         if self.context is not None and name in OWN and self.main is not None:
             self.context.palette = Palette(OWN[name])
             self.main.mark(ALL)
+
+    def action_quit_now(self) -> None:
+        """Quit, whatever is open."""
+        self.exit()
 
     def on_wake(self) -> None:
         """Empty the inbox."""

@@ -15,11 +15,12 @@ from node.model.session import Entry
 from tui.actions.catalogue import VIEWS
 from tui.actions.registry import BY_ID, parse
 from tui.bridge.frame_clock import FRAMES_PER_SECOND, FrameClock
-from tui.bridge.store import ALL, STALE_SECONDS
+from tui.bridge.store import ALL
 from tui.context import Context
 from tui.dialogs.question import ConfirmDialog, Question
 from tui.handlers import cluster, panes, screen
 from tui.shell import Handler, app_of
+from tui.timers import Timers
 from tui.viewmodel.rows import Level
 from tui.views.catalogue import make_view
 from tui.views.view import View
@@ -33,7 +34,8 @@ from tui.widgets.pane import Pane, bindings
 from tui.widgets.topology import TopologyPane
 
 COLUMNS_MIN, LINES_MIN = 80, 24
-PULSE_SECONDS = 0.15
+MOUNT_SECONDS = 0.01
+"""How soon a view that is not mounted yet is looked at again."""
 SCOPE_VIEWS = {"topology": "overview", "list": ""}
 """Views of scopes that are not called like their view; an empty one is wherever the focus is."""
 _SEVERITIES: dict[Level, Any] = {"bad": "error", "warn": "warning"}
@@ -52,7 +54,8 @@ class MainScreen(Screen[None]):
         self.view_name = ""
         self.last_view = "overview"
         self._handlers: dict[str, Handler] = {}
-        self._is_watching = self._is_pulsing = False
+        self.timers = Timers(context, self.set_timer)
+        self.timers.panes = self._topologies
         self._node_count = -1
 
     def compose(self) -> ComposeResult:
@@ -107,6 +110,9 @@ class MainScreen(Screen[None]):
         view = self.view
         if view is None or self.view_name != name:
             return
+        if not view.children:
+            self.set_timer(MOUNT_SECONDS, lambda: self._shown(name))
+            return
         view.fit(view.size)
         first = view.first_focus()
         if first is not None and not self.query_one(CommandLine).display:
@@ -131,6 +137,9 @@ class MainScreen(Screen[None]):
     def _panes(self) -> list[Pane]:
         return [pane for pane in self.view.query(Pane) if pane.display] if self.view else []
 
+    def _topologies(self) -> list[TopologyPane]:
+        return list(self.view.query(TopologyPane)) if self.view else []
+
     # Painting
 
     def _after(self, seconds: float, call: Callable[[], None]) -> object:
@@ -141,9 +150,7 @@ class MainScreen(Screen[None]):
     def mark(self, topics: frozenset[str]) -> None:
         """Have panes of these topics painted in the next frame."""
         self.clock.mark(topics)
-        if not self._is_watching:
-            self._is_watching = True
-            self.set_timer(STALE_SECONDS + 0.2, self._watch_age)
+        self.timers.watch_age()
 
     def paint_topics(self, topics: frozenset[str]) -> None:
         """Paint what is visible and touched."""
@@ -151,7 +158,7 @@ class MainScreen(Screen[None]):
             return
         count = len(self.context.view.nodes)
         view = self.view
-        if view is not None and count != self._node_count:
+        if view is not None and view.children and count != self._node_count:
             self._node_count = count
             view.fit(view.size)
         self.query_one(Banner).fit()
@@ -163,28 +170,7 @@ class MainScreen(Screen[None]):
         for pane in view.painted():
             if pane.display and topics & pane.topics and not self.context.is_held:
                 pane.paint()
-        self._pulse_while_tokens_flow()
-
-    def _watch_age(self) -> None:
-        """Say how old the figures are while none come; a timer runs only then."""
-        self._is_watching = False
-        if self.context.store.stale_seconds:
-            self.context.store.forget_view()
-            self.mark(ALL)
-
-    def _pulse_while_tokens_flow(self) -> None:
-        flowing = any(row.speed > 0 for row in self.context.view.placements)
-        wanted = self.context.options.animations and self.view_name == "overview"
-        if flowing and wanted and not self._is_pulsing and not self.context.is_held:
-            self._is_pulsing = True
-            self.set_timer(PULSE_SECONDS, self._pulse)
-
-    def _pulse(self) -> None:
-        self._is_pulsing = False
-        for pane in self.query(TopologyPane):
-            pane.pulse += 1
-            pane.paint()
-        self._pulse_while_tokens_flow()
+        self.timers.pulse()
 
     def on_resize(self, event: events.Resize) -> None:
         """Fall back to one pane below the least size."""
@@ -279,7 +265,7 @@ class MainScreen(Screen[None]):
         self.query_one(CommandLine).close()
         before = self._before_prompt
         if before is not None and before.is_attached and not isinstance(before, CommandField):
-            before.focus()
+            self.set_focus(before)
 
     def ask(self, question: Question, on_yes: Callable[[], None]) -> None:
         """Ask; do it where the answer is yes."""

@@ -42,7 +42,7 @@ def _candidate(state: State, nodes: tuple[NodeId, ...], wish: Wish) -> Candidate
     shares: list[NodeShare] = []
     first = 0
     for node, count in zip(nodes, counts, strict=True):
-        shares.append(_share(state, node, (first, first + count), int(5.6 * GIB)))
+        shares.append(_share(state, node, (first, first + count), 3 * GIB))
         first += count
     media = (("thunderbolt", 0.00006, 58.9e9), ("ethernet", 0.0012, 0.94e9))
     hops = tuple(

@@ -31,9 +31,21 @@ async def settle(play: Screenplay, pilot: Pilot[None]) -> None:
     raise AssertionError("the screen does not come to rest")
 
 
+async def until_shown(play: Screenplay, pilot: Pilot[None], words: str) -> str:
+    """Wait until the words are on the screen; returns it."""
+    shown = ""
+    for _ in range(PAUSES_MAX):
+        shown = screen_text(play.app)
+        if words in shown:
+            return shown
+        await pilot.pause()
+    raise AssertionError(f"{words!r} never appears on\n{shown}")
+
+
 def screen_text(app: App[Any]) -> str:
     """The screen as lines of text. The one place that reaches into Textual's compositor."""
-    strips: Iterable[Iterable[Segment]] = app.screen._compositor.render_strips()
+    compositor = app.screen._compositor  # pyright: ignore[reportPrivateUsage]
+    strips: Iterable[Iterable[Segment]] = compositor.render_strips()
     return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
 
 

@@ -128,7 +128,6 @@ _GLOBAL = (
         command="quit!",
         keys=("ctrl+q",),
         aliases=("q!",),
-        is_priority=True,
     ),
 )
 

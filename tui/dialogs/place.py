@@ -146,11 +146,11 @@ class PlaceDialog(Dialog):
         if self.layer_counts:
             parts.append((f"{glyphs.DOT} your layers ", "accent"))
         if self.excluded:
-            out = ", ".join(self._name(node) for node in sorted(self.excluded))
+            out = ", ".join(self._name_of(node) for node in sorted(self.excluded))
             parts.append((f"{glyphs.DOT} without {out} ", "warn"))
         return parts
 
-    def _name(self, node: NodeId) -> str:
+    def _name_of(self, node: NodeId) -> str:
         return self.shell.context.view.names.name(node)
 
     def _keys(self) -> Parts:

@@ -45,7 +45,8 @@ class View(Container):
 
     def on_resize(self, event: events.Resize) -> None:
         """Lay the panes out for the new size."""
-        self.fit(event.size)
+        if self.children:
+            self.fit(event.size)
 
     def fit(self, size: Size) -> None:
         """Lay the panes out for a size."""

@@ -6,6 +6,7 @@ from tui.bridge.store import EVENTS, NODES, SESSION
 from tui.paint.bars import columns
 from tui.paint.canvas import Canvas
 from tui.viewmodel import glyphs, text
+from tui.viewmodel.matching import matcher
 from tui.viewmodel.rows import SYMBOLS, IndexRow
 from tui.widgets.list_pane import ListPane
 from tui.widgets.painted import Parts
@@ -20,8 +21,9 @@ class IndexBoard(ListPane):
     rows: list[IndexRow] = []
 
     def prepare(self) -> None:
-        """Take the rows."""
-        self.rows = self.context.view.indices
+        """Take the rows that match."""
+        matches = matcher(self._words)
+        self.rows = [row for row in self.context.view.indices if matches(f"{row.name} {row.role}")]
 
     @property
     def room(self) -> int:

@@ -6,6 +6,7 @@ from node.model.ids import NodeId
 from tui.bridge.store import LINKS, NODES
 from tui.paint.canvas import Canvas
 from tui.viewmodel import glyphs, text
+from tui.viewmodel.matching import matcher
 from tui.viewmodel.rows import LinkRow, NodeRow
 from tui.widgets.list_pane import ListPane
 from tui.widgets.painted import Parts
@@ -30,10 +31,12 @@ class NodeLinks(ListPane):
     def prepare(self) -> None:
         """Take the links of that node."""
         view, node = self.context.view, self.node
+        matches = matcher(self._words)
         self.rows = [
             (peer, link)
             for peer in view.nodes
             if peer.node != node
+            and matches(f"{peer.name} {peer.word}")
             and (link := view.links.get(frozenset((peer.node, node)))) is not None
         ]
 

@@ -73,7 +73,7 @@ class NodeTable(ListPane):
             ("load", 6, True),
             ("layers", 9, True),
             ("applied", 11, True),
-            ("lag", 6, True),
+            ("lag", 7, True),
         ]
         spare = width - 2 - sum(cells for _, cells, _ in fields)
         for field in (
@@ -94,7 +94,7 @@ class NodeTable(ListPane):
         x = 2
         for name, cells, right in self.fields:
             if right:
-                canvas.right(x + cells - 1, 0, name, "faint")
+                canvas.right(x + cells - 2, 0, name, "faint")
             else:
                 canvas.put(x, 0, name, "faint")
             x += cells
@@ -113,7 +113,7 @@ class NodeTable(ListPane):
             else:
                 words, ink = cell(row, name)
                 if right:
-                    canvas.right(x + cells - 1, y, words, ink)
+                    canvas.right(x + cells - 2, y, words, ink)
                 else:
                     canvas.put(x, y, text.shorten(words, cells - 1), ink)
             x += cells

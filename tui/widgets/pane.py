@@ -14,7 +14,13 @@ from tui.widgets.painted import Painted, Parts
 def bindings(*scopes: str) -> list[BindingType]:
     """The key bindings of the registry's scopes."""
     return [
-        Binding(key, f"screen.act('{action.id}')", action.title, key_display=key_text(key))
+        Binding(
+            key,
+            f"screen.act('{action.id}')",
+            action.title,
+            key_display=key_text(key),
+            priority=action.is_priority,
+        )
         for scope in scopes
         for action in in_scope(scope)
         for key in action.keys

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+import msgspec
 from textual.binding import BindingType
 
 from node.model.ids import NodeId
@@ -160,7 +161,8 @@ class TopologyPane(Pane):
         if in_ring and is_up:
             (x0, y0), (x1, y1) = way[-2] if len(way) > 1 else way[-1], way[-1]
             canvas.put(x1, y1, ARROWS.get((x1 - x0, y1 - y0), glyphs.RIGHT), "accent b")
-        self._draw_labels(canvas, path, link, medium)
+        label = _Label(link, medium, in_ring)
+        self._draw_labels(canvas, path, label)
 
     @staticmethod
     def _glyph(way: list[tuple[int, int]], place: int, across: str, down: str) -> str:
@@ -181,24 +183,19 @@ class TopologyPane(Pane):
         start = self.pulse % (length + PULSE_CELLS) - PULSE_CELLS
         return range(start, start + PULSE_CELLS)
 
-    def _draw_labels(self, canvas: Canvas, path: Path, link: LinkRow | None, medium: str) -> None:
-        if link is None or not link.up:
-            words = [link.note if link and link.note else "no link", ""]
-        else:
-            fast = text.bandwidth(link.bits_per_second)
-            words = [f"{medium} {fast}".strip(), text.round_trip(link.rtt_seconds)]
-            if path.is_closing and path.spots[1].width == 0:
-                words = [f"{words[0]} {glyphs.DOT} {words[1]} {glyphs.DOT} token ids", ""]
-            elif link.one_way:
-                words[1] += " one way"
-        for spot, label in zip(path.spots, words, strict=True):
-            shown = label
-            if len(shown) > spot.width and medium:
-                shown = shown.removeprefix(f"{medium} ")
+    @staticmethod
+    def _draw_labels(canvas: Canvas, path: Path, label: "_Label") -> None:
+        link = label.link
+        is_up = link is not None and link.up
+        words = label.words(path)
+        for spot, full in zip(path.spots, words, strict=True):
+            shown = full
+            if len(shown) > spot.width and label.medium:
+                shown = shown.removeprefix(f"{label.medium} ")
             if not shown or len(shown) > spot.width:
                 continue
             pad = (spot.width - len(shown)) // 2 if spot.is_centred else 0
-            canvas.put(spot.x + pad, spot.y, shown, "dim" if link and link.up else "bad")
+            canvas.put(spot.x + pad, spot.y, shown, "dim" if is_up else "bad")
 
     def walk(self, step: int) -> None:
         """Choose the next node along the ring."""
@@ -217,3 +214,25 @@ class TopologyPane(Pane):
     def open_chosen(self) -> None:
         """Go to the node's page."""
         self.context.perform("global.nodes")
+
+
+class _Label(msgspec.Struct, frozen=True):
+    """What is written beside a hop."""
+
+    link: LinkRow | None
+    medium: str
+    is_ring: bool
+
+    def words(self, path: Path) -> tuple[str, str]:
+        """Medium and speed, then the round trip; in one where there is but one spot."""
+        link = self.link
+        if link is None or not link.up:
+            return (link.note if link and link.note else "no link"), ""
+        first = f"{self.medium} {text.bandwidth(link.bits_per_second)}".strip()
+        second = text.round_trip(link.rtt_seconds)
+        if link.one_way:
+            second += " one way"
+        if path.spots[1].width > 0:
+            return first, second
+        returns = f" {glyphs.DOT} token ids" if self.is_ring and path.is_closing else ""
+        return f"{first} {glyphs.DOT} {second}{returns}", ""

@@ -85,8 +85,11 @@ def _draw_body(canvas: Canvas, at: Place, size: Place, row: NodeRow, look: CardL
         canvas.right(x + width, y + 3, _warmth(row), "dim")
         _draw_layers(canvas, (x, y + 4), width, row, look)
         return
-    canvas.put(x, y + 2, _warmth(row) or text.shorten(row.chip, 10), "dim")
     layers = look.layers or "no layers"
+    warmth = _warmth(row) or row.chip
+    if len(warmth) + len(layers) + 1 > width:
+        warmth = warmth.partition(" ")[0]
+    canvas.put(x, y + 2, warmth, "dim", width - len(layers) - 1)
     canvas.right(x + width, y + 2, layers, f"{row.hue} b" if look.runs else "faint")
 
 

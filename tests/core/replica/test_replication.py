@@ -13,9 +13,11 @@ from node.core.replica.messages import (
 from node.core.replica.timing import Limits
 from node.model.ids import NodeId
 from node.model.session import Entry, EventId, Position, Session
-
-SMALL = Limits(tail_entries=6, snapshot_chunk_bytes=40, snapshot_chunks_in_flight=2)
-
+from tests.fakes.replica_cluster import (
+    deliver_all,
+    publish_many,
+    settled,
+)
 
 # -- commit ------------------------------------------------------------------------------------
 

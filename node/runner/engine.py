@@ -21,8 +21,6 @@ from node.runner.prompt import Tokenizer
 from node.runner.sampling import greedy, make_processors, make_sampler
 from node.runner.solo_generator import SoloGenerator
 
-PREFILL_TOGETHER = 4
-"""Prompts computed side by side; further ones wait their turn in the batch."""
 RESERVED_TOKENS_MAX = 1024
 """Answer tokens for which room is kept when a request is let in; most answers are shorter."""
 FAULT_SECONDS = 10.0
@@ -179,9 +177,10 @@ class Engine:
         self._admit()
         if not self._running:
             return
-        self._generator.prefill_step_size = self._pace.chunk_tokens(
-            is_decoding=any(generation.is_decoding for generation in self._running.values())
-        )
+        decoding = sum(generation.is_decoding for generation in self._running.values())
+        chunk = self._pace.chunk(prompts=len(self._running) - decoding, is_decoding=decoding > 0)
+        self._generator.prefill_batch_size = chunk.prompts
+        self._generator.prefill_step_size = chunk.tokens_each
         began = time.monotonic()
         try:
             prompts, answers = self._generator.next()
@@ -206,13 +205,11 @@ class Engine:
     def _new_generator(self) -> BatchGenerator | SoloGenerator:
         if not self._settings.can_batch:
             return SoloGenerator(self._model)
-        together = max(1, min(PREFILL_TOGETHER, self._batch_max))
         return BatchGenerator(
             self._model,
             sampler=greedy,
             completion_batch_size=self._batch_max,
-            prefill_batch_size=together,
-            prefill_step_size=2048,
+            prefill_batch_size=1,
         )
 
     def _find(self, request: RequestId) -> Generation | None:

@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import mlx.core as mx
 import msgspec
 
 from node.runner.failures import RunnerError
@@ -102,7 +103,10 @@ class CacheExtracted(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
     def apply(self, store: CacheStore) -> None:
         """Do it again."""
-        store.put(self.handle, [cache.extract(self.row) for cache in store.get(self.source)])
+        extracted = [cache.extract(self.row) for cache in store.get(self.source)]
+        # Left lazy, the row would keep the whole batch it came from in memory.
+        mx.eval([cache.state for cache in extracted])
+        store.put(self.handle, extracted)
 
 
 class CachePrepared(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import mlx.core as mx
 from mlx_lm.models.cache import LRUPromptCache, can_trim_prompt_cache, trim_prompt_cache
 
 ENTRIES_MAX = 64
@@ -40,6 +41,8 @@ class PrefixCache:
     def keep(self, tokens: list[int], cache: list[Any]) -> None:
         """Remember the cache of these tokens."""
         if tokens and cache:
+            # A row taken out lazily would keep the whole batch it came from in memory.
+            mx.eval([layer.state for layer in cache])
             self._caches.insert_cache("", tokens, cache)
 
     def leave_room(self, bytes_elsewhere: int) -> None:

@@ -193,6 +193,7 @@ class Serving:
                 continue
             if pipeline is not None:
                 pipeline.flush()
+            mx.clear_cache()
             self._figure(engine)
             if self._channel.inbox.wait(sockets, None) and pipeline is not None:
                 pipeline.listen_while_idle()

@@ -51,6 +51,7 @@ class SoloGenerator:
 
     def __init__(self, model: Any) -> None:
         self.prefill_step_size = 2048
+        self.prefill_batch_size = 1
         self._model = model
         self._running: _Running | None = None
         self._next_uid = 0

@@ -104,3 +104,5 @@ class StageWorker:
             self._ring.following.send(answer, results, self._stage_seconds)
         else:
             self._ring.following.send(StageAnswer(sequence=step.sequence), (), self._stage_seconds)
+        if not step.wants_hidden:
+            mx.clear_cache()  # as mlx-lm does after each part of a prompt

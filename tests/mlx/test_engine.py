@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import pytest
 from mlx_lm.utils import load_model, load_tokenizer
 
@@ -20,7 +21,7 @@ from node.model.request import (
     Sampling,
 )
 from node.runner.engine import Engine, EngineSettings
-from node.runner.prefill_pace import PrefillPace
+from node.runner.prefill_pace import Chunk, PrefillPace
 from node.runner.prompt import Tokenizer
 from node.runner.step_deadline import StepDeadline
 from tests.mlx.runner_process import chat
@@ -134,6 +135,16 @@ def test_kept_caches_stay_within_their_bound(make: Any) -> None:
     assert engine.cache_bytes > 0
 
 
+def test_what_is_kept_of_a_batch_does_not_keep_the_batch(make: Any) -> None:
+    engine, _, _ = make(context_tokens=400, batch_max=4)
+    before = mx.get_active_memory()
+    for number in range(4):
+        engine.submit(chat(f"q{number}", f"{number} " * 100, tokens_max=4 + number))
+    run(engine)
+    assert engine.cache_bytes > 100_000
+    assert mx.get_active_memory() - before < 1.3 * engine.cache_bytes + 20_000
+
+
 def test_a_long_prompt_goes_in_chunks_and_can_be_cancelled_between(make: Any) -> None:
     engine, model, items = make()
     engine.submit(chat("long", "x" * 200, tokens_max=3))
@@ -200,14 +211,15 @@ def test_one_at_a_time_serves_the_same(make: Any) -> None:
 
 def test_the_pace_follows_the_speed() -> None:
     pace = PrefillPace()
-    assert pace.chunk_tokens(is_decoding=True) == 64
+    assert pace.chunk(prompts=1, is_decoding=True) == Chunk(prompts=1, tokens_each=64)
     for _ in range(8):
         pace.observe(64, 6.4)
-    assert pace.chunk_tokens(is_decoding=True) == 8
-    assert pace.chunk_tokens(is_decoding=False) == 16
+    assert pace.chunk(prompts=9, is_decoding=True) == Chunk(prompts=1, tokens_each=8)
+    assert pace.chunk(prompts=9, is_decoding=False) == Chunk(prompts=1, tokens_each=16)
     for _ in range(12):
         pace.observe(512, 0.1)
-    assert pace.chunk_tokens(is_decoding=False) == 2048
+    assert pace.chunk(prompts=1, is_decoding=False) == Chunk(prompts=1, tokens_each=2048)
+    assert pace.chunk(prompts=9, is_decoding=False) == Chunk(prompts=4, tokens_each=512)
 
 
 def test_the_deadline_follows_the_steps() -> None:

@@ -7,8 +7,9 @@ the node's own log, never before.
 import msgspec
 
 from node.core.replica.durable import KnownWriter
-from node.core.replica.messages import Proposal
+from node.core.replica.messages import PAYLOAD_BYTES_MAX, Proposal
 from node.core.replica.timing import Timing
+from node.model.errors import UsageError
 from node.model.ids import NodeId
 from node.model.session import Entry, EventId
 
@@ -93,7 +94,16 @@ class EventOrder:
         return 0.0
 
     def publish(self, now: float, payload: bytes, written_at: float) -> Published | OutboxFull:
-        """Record an event, then offer it. `written_at` is wall clock, for people."""
+        """Record an event, then offer it. `written_at` is wall clock, for people.
+
+        Raises:
+            UsageError: the payload is larger than `PAYLOAD_BYTES_MAX`.
+        """
+        if len(payload) > PAYLOAD_BYTES_MAX:
+            raise UsageError.because(
+                "event_too_large",
+                f"an event of {len(payload)} bytes; {PAYLOAD_BYTES_MAX} are allowed",
+            )
         if len(self._outbox) >= OUTBOX_MAX:
             return OutboxFull(len(self._outbox))
         self._written += 1

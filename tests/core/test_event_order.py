@@ -1,3 +1,5 @@
+import pytest
+
 from node.core.event_order import (
     OUTBOX_MAX,
     RESEND_MAX,
@@ -9,8 +11,9 @@ from node.core.event_order import (
     Released,
 )
 from node.core.replica.durable import Interval, KnownWriter
-from node.core.replica.messages import Proposal
+from node.core.replica.messages import PAYLOAD_BYTES_MAX, Proposal
 from node.core.replica.timing import Timing
+from node.model.errors import UsageError
 from node.model.ids import NodeId
 from node.model.session import NO_SESSION, Entry, EventId
 
@@ -111,6 +114,13 @@ def test_a_full_outbox_takes_no_more() -> None:
         publish(order, 0)
     assert order.publish(1.0, b"x", 0.0) == OutboxFull(OUTBOX_MAX)
     assert order.oldest_seconds(3.0) == 3.0
+
+
+def test_an_event_too_large_for_a_frame_is_not_taken() -> None:
+    order = make()
+    with pytest.raises(UsageError, match="allowed"):
+        order.publish(0, b"x" * (PAYLOAD_BYTES_MAX + 1), 0.0)
+    assert order.unacknowledged == 0
 
 
 def test_entries_are_released_once_and_in_order() -> None:

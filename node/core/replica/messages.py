@@ -10,6 +10,9 @@ import msgspec
 from node.model.ids import ClusterId, NodeId
 from node.model.session import Entry, EventId, Position, Session
 
+PAYLOAD_BYTES_MAX = 256 * 1024
+"""Of one event; with others around it, it has to fit into one frame between nodes."""
+
 
 class Role(IntEnum):
     """What a replica is doing; travels as a number."""

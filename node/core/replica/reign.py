@@ -5,6 +5,7 @@ import math
 from node.core.reorder_buffer import Released, ReorderBuffer
 from node.core.replica.effects import Revalidate, SnapshotNeeded, TipAppended
 from node.core.replica.messages import (
+    PAYLOAD_BYTES_MAX,
     Append,
     AppendAck,
     AppendNack,
@@ -82,6 +83,8 @@ class Reign:
         """Order a proposal, hold it back, ask about it, or drop it."""
         if self._yield_deadline < math.inf or proposal.id.sequence < 1:
             return
+        if len(proposal.payload) > PAYLOAD_BYTES_MAX:
+            return
         if proposal.id in self._ledger.known:
             return
         if proposal.resubmitted:
@@ -149,7 +152,8 @@ class Reign:
                 self._in_sync.discard(peer)
         for peer, progress in self._progress.items():
             unacknowledged = progress.match < progress.next - 1 or progress.probing
-            if unacknowledged and now - progress.sent_at > self._parts.timing.retransmit_seconds:
+            waited = now - max(progress.sent_at, progress.progress_at)
+            if unacknowledged and waited > self._parts.timing.retransmit_seconds:
                 self._resend(progress)
             self._replicate(now, peer, progress)
 

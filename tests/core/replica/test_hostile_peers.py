@@ -9,6 +9,7 @@ import pytest
 from node.core.replica.durable import Interval, KnownWriter, SnapshotImage
 from node.core.replica.ledger import TERM_MAX
 from node.core.replica.messages import (
+    PAYLOAD_BYTES_MAX,
     Append,
     AppendAck,
     AppendNack,
@@ -152,6 +153,16 @@ def test_a_term_beyond_all_reason_is_not_taken_over() -> None:
     cluster.run(2.0)
     assert cluster.masters() == ["b"]
     assert replica.session.term == 2
+
+
+def test_a_proposal_too_large_for_a_frame_is_not_taken() -> None:
+    cluster = ReplicaCluster("a", "b")
+    cluster.settle()
+    replica = cluster.nodes["a"].replica
+    large = Proposal(EventId(NodeId("b"), 1, 1), b"x" * (PAYLOAD_BYTES_MAX + 1), 1)
+    before = replica.last_index
+    replica.receive(cluster.now, NodeId("b"), Submit(CLUSTER, (large,)))
+    assert replica.last_index == before
 
 
 IMAGE = SnapshotImage(

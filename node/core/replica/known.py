@@ -79,17 +79,16 @@ class KnownEvents:
         rest = KnownEvents(self.writers())
         for event_id in held:
             rest.discard(event_id)
-        return sum(
-            _count_outside(first, last, other.sequences(EventId(writer.origin, life, first)))
-            for writer in rest.writers()
-            for life in (writer.incarnation,)
-            for first, last in ((run.first, run.last) for run in writer.intervals)
-        )
+        count = 0
+        for writer in rest.writers():
+            present = other.sequences(EventId(writer.origin, writer.incarnation, 0))
+            count += sum(_count_outside(run, present) for run in writer.intervals)
+        return count
 
 
-def _count_outside(first: int, last: int, present: IntervalSet) -> int:
+def _count_outside(run: Interval, present: IntervalSet) -> int:
     covered = sum(
-        max(0, min(last, run_last) - max(first, run_first) + 1)
-        for run_first, run_last in present.intervals()
+        max(0, min(run.last, last) - max(run.first, first) + 1)
+        for first, last in present.intervals()
     )
-    return last - first + 1 - covered
+    return run.last - run.first + 1 - covered

@@ -26,8 +26,8 @@ class Machine:
     def __init__(self, directory: Path) -> None:
         self.state = directory / "state"
         self.started: list[subprocess.Popen[str]] = []
-        self._environment = {k: v for k, v in os.environ.items() if not k.startswith("EXOCTL_")}
-        self._environment |= {
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith("EXOCTL_")}
+        self.environment |= {
             "EXOCTL_STATE_DIR": str(self.state),
             "EXOCTL_CONFIG": str(directory / "config.toml"),
             "EXOCTL_MODEL_DIR": str(directory / "models"),
@@ -39,7 +39,7 @@ class Machine:
         process = subprocess.Popen(
             (sys.executable, "-m", "tui", *arguments),
             cwd=ROOT,
-            env=self._environment,
+            env=self.environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -60,7 +60,7 @@ class Machine:
         return subprocess.run(
             (sys.executable, "-m", "tui", *arguments),
             cwd=ROOT,
-            env=self._environment,
+            env=self.environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -73,7 +73,10 @@ class Machine:
         for process in self.started:
             if process.poll() is None:
                 process.kill()
-            process.communicate()
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
+            process.wait()
 
     def assert_clean(self) -> None:
         """No process of ours, no lock, no runner's record is left."""
@@ -189,7 +192,7 @@ def test_ctrl_c_while_following_is_130_and_a_closed_pipe_is_quiet(machine: Machi
     pipe = subprocess.run(
         ("sh", "-c", f"{sys.executable} -m tui events --since 0 | head -1"),
         cwd=ROOT,
-        env=machine._environment,
+        env=machine.environment,
         capture_output=True,
         text=True,
         timeout=START_SECONDS,

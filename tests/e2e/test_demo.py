@@ -28,8 +28,8 @@ class Stage:
 
     def __init__(self, directory: Path, models: Path) -> None:
         self.directory = directory
-        self._environment = {k: v for k, v in os.environ.items() if not k.startswith("EXOCTL_")}
-        self._environment |= {
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith("EXOCTL_")}
+        self.environment |= {
             "EXOCTL_STATE_DIR": str(directory / "state"),
             "EXOCTL_CONFIG": str(directory / "config.toml"),
             "EXOCTL_MODEL_DIR": str(models),
@@ -41,7 +41,7 @@ class Stage:
         return subprocess.Popen(
             (sys.executable, "-m", "tui", "demo", *arguments),
             cwd=ROOT,
-            env=self._environment,
+            env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -185,7 +185,7 @@ def test_a_kept_cluster_can_be_talked_to_and_ended(stage: Stage) -> None:
             done = subprocess.run(
                 (*command, *words),
                 cwd=ROOT,
-                env=stage._environment,
+                env=stage.environment,
                 capture_output=True,
                 timeout=60,
                 check=False,

@@ -17,6 +17,7 @@ from tests.fakes.command_line import CommandLine
 from tests.fakes.fake_handle import FakeHandle
 from tests.fakes.history import entry, history
 from tests.fakes.surroundings import isolate
+from tui.commands import event_writer
 from tui.commands import events as events_module
 from tui.commands.events import EVENT_TYPES
 from tui.commands.logs import lines_after
@@ -120,7 +121,7 @@ def test_ndjson_begins_with_a_snapshot_and_counts_up(line: CommandLine, handle: 
 def test_following_as_ndjson_gives_the_state_then_events_then_heartbeats(
     line: CommandLine, handle: FakeHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events_module, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(event_writer, "HEARTBEAT_SECONDS", 0.05)
     lost = entry(
         handle.state, handle.state.index + 1, 0, NodeLost(node=node_id("mini-2"), reason="x")
     )

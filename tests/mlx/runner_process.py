@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +141,15 @@ class RunnerProcess:
         message = self.wait_for(lambda message: isinstance(message, Beat) and is_it(message))
         assert isinstance(message, Beat)
         return message
+
+    def now(self) -> Beat:
+        """A beat that is sent after this is called, and one more, for it to be of now."""
+        self.socket.settimeout(0.0)
+        with suppress(BlockingIOError):
+            while received := self.socket.recv(1 << 16):
+                self.seen += self._frames.feed(received)
+        self._position = len(self.seen)
+        return self.beat(lambda _: True)
 
     def collect(self, *requests: str, seconds: float = WAIT_SECONDS) -> dict[str, "Answer"]:
         """Every item of the requests up to the last one of each."""

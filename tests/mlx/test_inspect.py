@@ -10,6 +10,8 @@ import msgspec
 import pytest
 
 from node.model.card import ModelCard
+from node.runner.failures import RunnerError
+from node.runner.inspect import inspect_model
 from tests.mlx.runner_process import ROOT
 from tests.mlx.tiny_model import LAYERS, config, write_tiny_model
 
@@ -47,12 +49,6 @@ def test_tools_and_thinking_are_seen(tmp_path: Path) -> None:
     assert card.quantisation_bits == 0
 
 
-def error_of(directory: Path) -> dict[str, Any]:
-    code, output = run(directory)
-    assert code == 1
-    return json.loads(output)["error"]
-
-
 @pytest.mark.parametrize(
     ("settings", "code"),
     [
@@ -67,10 +63,14 @@ def test_unusable_directories_are_named(
 ) -> None:
     model = write_tiny_model(tmp_path / "model")
     (model / "config.json").write_text(json.dumps(config(**settings)))
-    assert error_of(model)["code"] == code
+    with pytest.raises(RunnerError) as refused:
+        inspect_model(model)
+    assert refused.value.failure.code == code
 
 
 def test_an_empty_directory_is_named(tmp_path: Path) -> None:
-    error = error_of(tmp_path)
+    code, output = run(tmp_path)
+    assert code == 1
+    error = json.loads(output)["error"]
     assert error["code"] == "model_file_missing"
     assert str(tmp_path) in error["message"]

@@ -74,14 +74,12 @@ def test_dense_weights_answer_alike_and_take_their_memory(
 def test_stages_forget_caches_that_rank_0_let_go(pipeline: list[RunnerProcess]) -> None:
     """The store of a worker would grow for ever if frees were lost."""
     first, *workers = pipeline
-    for number in range(3):
-        first.ask(f"q{number}", f"different {number} " * 8, tokens_max=4)
-    held = [w.beat(lambda beat: not beat.busy).progress.cache_bytes for w in workers]
-    for number in range(80):
-        first.ask(f"r{number}", f"{number} quite another", tokens_max=1)
-    after = [w.beat(lambda beat: not beat.busy).progress.cache_bytes for w in workers]
-    per_entry = max(held)
-    assert all(bytes_held < per_entry * 70 for bytes_held in after)
+    held: list[list[int]] = []
+    for turn in range(2):
+        for number in range(70):
+            first.ask(f"q{turn}-{number}", f"{turn} {number} another", tokens_max=1)
+        held.append([worker.now().progress.cache_bytes for worker in workers])
+    assert all(0 < after <= before * 1.1 for before, after in zip(*held, strict=True))
 
 
 def test_idle_stages_use_no_processor(pipeline: list[RunnerProcess]) -> None:
@@ -95,8 +93,7 @@ def test_idle_stages_use_no_processor(pipeline: list[RunnerProcess]) -> None:
     assert all(cpu <= 0.01 * seconds + 0.01 for cpu in used), (used, seconds)
 
 
-@pytest.mark.parametrize("when", ["idle", "decoding"])
-@pytest.mark.parametrize("victim", [0, 1, 2])
+@pytest.mark.parametrize(("when", "victim"), [("idle", 1), ("decoding", 0), ("decoding", 2)])
 def test_a_killed_stage_ends_the_others_at_once(
     short_path: Path, tiny: Path, victim: int, when: str
 ) -> None:

@@ -130,4 +130,5 @@ def _wants_json(arguments: Sequence[str]) -> bool:
         any(argument in _JSON_WORDS for argument in arguments)
         or any(a in ("-o", "--output") and b in ("json", "ndjson") for a, b in pairs)
         or environment_value("EXOCTL_OUTPUT") in ("json", "ndjson")
+        or environment_value("EXOCTL_JSON").lower() in ("1", "true", "yes", "on")
     )

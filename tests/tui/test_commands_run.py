@@ -145,6 +145,16 @@ def test_run_waits_for_an_instance_that_is_already_starting(
     assert handle.commands == []
 
 
+def test_an_answer_that_somebody_cancelled_is_code_1(line: CommandLine, handle: FakeHandle) -> None:
+    handle.script = [
+        Delta(index=0, text="Hal"),
+        Finished(reason=FinishReason.CANCELLED, usage=USAGE),
+    ]
+    outcome = line("run", "smollm2", "x")
+    assert (outcome.code, outcome.out) == (1, "Hal\n")
+    assert "was cancelled" in outcome.err
+
+
 def test_a_failed_generation_exits_as_its_kind(line: CommandLine, handle: FakeHandle) -> None:
     failure = Failure(code="queue_full", message="64 requests wait", remedy="try again later")
     handle.script = [Delta(index=0, text="Hal"), Failed(kind="BusyError", failure=failure)]

@@ -7,7 +7,7 @@ import typer
 
 from node.handle import NodeHandle
 from node.model.errors import UsageError
-from node.model.request import Message
+from node.model.request import FinishReason, Message
 from tui.commands.console import Console, Listing
 from tui.commands.generation import (
     Answer,
@@ -28,6 +28,7 @@ from tui.commands.naming import find_model
 from tui.commands.progress import ProgressLine
 from tui.commands.settings import OutputFormat
 
+CANCELLED = 1
 PROMPT_CHARACTERS_MAX = 4_000_000
 
 
@@ -91,6 +92,9 @@ def _finish(console: Console, handle: NodeHandle, answer: Answer, *, stats: bool
         console.write("")
     if stats:
         sys.stderr.write(answer.stats + "\n")
+    if answer.reason is FinishReason.CANCELLED:
+        console.say(f"{answer.request} was cancelled")
+        console.exit(CANCELLED)
 
 
 def _prompt_from_stdin() -> str:

@@ -124,17 +124,20 @@ def _say_ready(console: Console, local: LocalView) -> None:
 
 def down(console: Console) -> None:
     """Stop a running node, its runners with it."""
+    from node.io.child_process import start_time_of
+
     check_may_change(console)
     settings = console.settings
     timeout_seconds = settings.timeout_seconds(DOWN_SECONDS)
     record = None if settings.host else read_lock(settings.config().state_directory)
+    started_at = start_time_of(record.process_id) if record is not None else None
     if record is not None and record.api is None:
         os.kill(record.process_id, signal.SIGTERM)
         name = record.name
     else:
         name = console.connected(_shut_down)
-    if record is not None:
-        anyio.run(_wait_gone, console, record, timeout_seconds)
+    if record is not None and started_at is not None:
+        anyio.run(_wait_gone, record, started_at, timeout_seconds)
     item: dict[str, object] = {"name": name, "change": "stopped" if record else "stopping"}
     if settings.is_plain_data:
         console.emit(Listing(kind="Change", index=-1, items=[item], names=(name,)))
@@ -148,10 +151,11 @@ async def _shut_down(handle: NodeHandle) -> str:
     return local.name
 
 
-async def _wait_gone(console: Console, record: LockRecord, timeout_seconds: float) -> None:
-    directory = console.settings.config().state_directory
+async def _wait_gone(record: LockRecord, started_at: float, timeout_seconds: float) -> None:
+    from node.io.child_process import is_alive
+
     with anyio.move_on_after(timeout_seconds):
-        while (now := read_lock(directory)) and now.process_id == record.process_id:  # noqa: ASYNC110 - no one else's end can be awaited
+        while is_alive(record.process_id, started_at):  # noqa: ASYNC110 - no one else's end can be awaited
             await anyio.sleep(_LOOK_SECONDS)
         return
     raise TimeoutExpiredError.because(

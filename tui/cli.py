@@ -13,7 +13,7 @@ from typer.exceptions import TyperException
 
 from node.config import environment_value
 from node.handle import NodeHandle
-from node.model.errors import ExoctlError, Failure, UsageError
+from node.model.errors import ExoctlError, Failure, InternalError, UsageError
 from node.model.machine import Address
 from tui.commands.console import Connector, Console
 from tui.commands.failures import leaves
@@ -53,17 +53,12 @@ def execute(arguments: Sequence[str], connector: Connector) -> int:
             standalone_mode=False,
             obj=Console(Settings(), connector),
         )
-    except BrokenPipeError:
-        _silence_stdout()
-        return PIPE_CLOSED
     except typer.Abort:
         return INTERRUPTED
     except TyperException as error:
         return _report_usage(error, as_json=as_json)
-    except ExoctlError as error:
-        return report(error, as_json=as_json)
-    except BaseExceptionGroup as group:
-        return _report_group(group, as_json=as_json)
+    except (ExoctlError, OSError, BaseExceptionGroup) as error:
+        return _report_raised(error, as_json=as_json)
     return code if isinstance(code, int) else 0
 
 
@@ -102,9 +97,9 @@ def _report_usage(error: TyperException, *, as_json: bool) -> int:
     return report(UsageError(failure), as_json=as_json)
 
 
-def _report_group(group: BaseExceptionGroup[BaseException], *, as_json: bool) -> int:
+def _report_raised(error: BaseException, *, as_json: bool) -> int:
     """Task groups wrap what their tasks raise: say the one failure that matters."""
-    found = leaves(group)
+    found = leaves(error)
     if any(isinstance(leaf, KeyboardInterrupt) for leaf in found):
         return INTERRUPTED
     if any(isinstance(leaf, BrokenPipeError) for leaf in found):
@@ -115,7 +110,14 @@ def _report_group(group: BaseExceptionGroup[BaseException], *, as_json: bool) ->
             return leaf.exit_code
         if isinstance(leaf, ExoctlError):
             return report(leaf, as_json=as_json)
-    raise group
+    if all(isinstance(leaf, OSError) for leaf in found):
+        return report(_system_error(found[0]), as_json=as_json)
+    raise error
+
+
+def _system_error(error: BaseException) -> ExoctlError:
+    """What the system refused: a full disk, a missing permission, too many open files."""
+    return InternalError.because("system", str(error), "see `exoctl doctor`")
 
 
 def _silence_stdout() -> None:

@@ -128,6 +128,29 @@ def test_a_mistake_of_ours_is_not_hidden(line: CommandLine) -> None:
         line("ps")
 
 
+def test_what_the_system_refuses_is_said_in_its_words(line: CommandLine) -> None:
+    for raised in (
+        OSError(28, "No space left on device", "/state/log"),
+        ExceptionGroup("tasks", [OSError(28, "No space left on device", "/state/log")]),
+    ):
+        line.unreachable = raised  # type: ignore[assignment]
+        outcome = line("ps")
+        assert outcome.code == 1
+        assert "No space left on device: '/state/log'" in outcome.err
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "locked/new"])
+def test_a_state_directory_that_can_not_be_used_is_told(
+    line: CommandLine, tmp_path: Path, place: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "locked").symlink_to("/proc/self/fdinfo")
+    outcome = line.bare("up", "--state-dir", str(tmp_path / place), "--port", "0")
+    assert outcome.code == 2
+    assert f"{tmp_path / place} can't be used" in outcome.err
+    assert "--state-dir" in outcome.err
+
+
 def test_refusals_exit_as_the_kind_that_they_name(line: CommandLine) -> None:
     assert isinstance(line.handle, FakeHandle)
     failure = Failure(code="no_fit", message="3 GB short on beta", remedy="unload something")

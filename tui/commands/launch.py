@@ -7,6 +7,7 @@ from node.io.node_lock import read_lock
 from node.model.errors import UnreachableError, UsageError
 from tui.app_options import AppOptions
 from tui.commands.console import Console, parse_url
+from tui.commands.up import check_state_directory
 
 
 def launch(console: Console) -> int:
@@ -38,6 +39,7 @@ def launch(console: Console) -> int:
 
     if record is not None:
         return run_app(None, record.api, config.api_token, options)
+    check_state_directory(config)
     return run_app(config, None, "", options)
 
 

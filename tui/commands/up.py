@@ -10,7 +10,7 @@ from anyio.abc import TaskStatus
 from node.config import Config
 from node.handle import LocalView, NodeHandle
 from node.io.node_lock import LockRecord, read_lock
-from node.model.errors import TimeoutExpiredError
+from node.model.errors import TimeoutExpiredError, UsageError
 from tui.commands.changes import check_may_change
 from tui.commands.console import Console, Listing
 from tui.commands.jsonable import encode, fields_of
@@ -26,7 +26,29 @@ _INPUT_BYTES = 4096
 
 def up(console: Console) -> None:
     """Run a node without the app, until a signal or `exoctl down` ends it."""
-    console.exit(anyio.run(_serve, console, console.settings.config()))
+    config = console.settings.config()
+    check_state_directory(config)
+    console.exit(anyio.run(_serve, console, config))
+
+
+def check_state_directory(config: Config) -> None:
+    """Make the state directory where it is not there yet.
+
+    Raises:
+        UsageError: it can't be made or written to.
+    """
+    directory = config.state_directory
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        reason = "" if os.access(directory, os.W_OK | os.X_OK) else "it can't be written to"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    if reason:
+        raise UsageError.because(
+            "bad_state_directory",
+            f"the state directory {directory} can't be used: {reason}",
+            "name another with --state-dir",
+        )
 
 
 async def _serve(console: Console, config: Config) -> int:

@@ -167,4 +167,3 @@ Event = (
     | DecisionWithdrawn
     | ProposalRejected
 )
-

@@ -1,6 +1,6 @@
 """The router on the real replica and the real log file, two and three nodes in one loop."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -94,7 +94,7 @@ class Member:
 
 
 @asynccontextmanager
-async def running(lan: Lan, directory: Path, *names: str) -> AsyncIterator[list[Member]]:
+async def running(lan: Lan, directory: Path, *names: str) -> AsyncGenerator[list[Member]]:
     members = [Member(lan, name, directory) for name in names]
     try:
         async with anyio.create_task_group() as tasks:

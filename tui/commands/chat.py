@@ -6,10 +6,11 @@ stops nothing, and Ctrl-C reaches the line or the answer, whichever is going on.
 
 import importlib
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import anyio
 import typer
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from node.handle import NodeHandle
 from node.model.errors import ExoctlError, NotFoundError, UsageError
@@ -32,9 +33,6 @@ from tui.commands.generation import (
 )
 from tui.commands.naming import find_model, known_models
 from tui.commands.progress import ProgressLine
-
-if TYPE_CHECKING:
-    from anyio.from_thread import BlockingPortal
 
 MESSAGES_MAX = 400
 """The oldest turns are forgotten beyond so many messages."""
@@ -64,8 +62,6 @@ def chat(
         raise UsageError.because(
             "chat_format", "a chat has no -o", "use `exoctl run MODEL PROMPT -o json`"
         )
-    from anyio.from_thread import start_blocking_portal
-
     address, token = console.target()
     with (
         start_blocking_portal() as portal,
@@ -106,7 +102,7 @@ class Talk:
     sampling = Sampling()
 
     def __init__(
-        self, console: Console, portal: "BlockingPortal", handle: NodeHandle, model: ModelId
+        self, console: Console, portal: BlockingPortal, handle: NodeHandle, model: ModelId
     ) -> None:
         self._console, self._portal, self._handle, self._model = console, portal, handle, model
         self._messages: list[Message] = []

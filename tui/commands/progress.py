@@ -2,7 +2,6 @@
 
 import shutil
 import sys
-from types import TracebackType
 from typing import Self
 
 from tui.commands.console import Console
@@ -23,12 +22,7 @@ class ProgressLine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.clear()
 
     def update(self, stage: str, detail: str = "", *, fleeting: bool = False) -> None:

@@ -19,6 +19,8 @@ _COMMON = "Common options"
 _NODE = "Options of the node that is started"
 _APP = "Options of the app"
 PORT_MAX = 65535
+_NO_VALUE = " "
+"""A flag takes no value; where nothing is said, its type would be shown."""
 
 
 class OutputFormat(enum.Enum):
@@ -31,7 +33,7 @@ class OutputFormat(enum.Enum):
     NDJSON = "ndjson"
 
 
-def _option(*names: str, panel: str, text: str, metavar: str | None = None) -> typing.Any:
+def _option(*names: str, panel: str, text: str, metavar: str = _NO_VALUE) -> typing.Any:
     long = next(name for name in names if name.startswith("--"))
     return typer.Option(
         *names,
@@ -64,7 +66,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     output: Annotated[
         OutputFormat | None,
-        _option("-o", "--output", panel=_COMMON, text="How data is written to stdout."),
+        _option(
+            *("-o", "--output"),
+            panel=_COMMON,
+            metavar="FORM",
+            text="Data as table, wide, json, name or ndjson.",
+        ),
     ] = None
     json: Annotated[bool, _option("--json", panel=_COMMON, text="The same as -o json.")] = False
     quiet: Annotated[

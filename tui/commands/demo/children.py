@@ -139,6 +139,7 @@ class DemoNodes:
         self.left_over: list[str] = []
         """What could not be ended or removed; known once the context is left."""
         self.ended_runners = 0
+        """Runners that lived until the end of the demo."""
 
     async def __aenter__(self) -> Self:
         lines = ", ".join(_toml(str(path)) for path in self._config.model_directories)

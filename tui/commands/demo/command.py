@@ -14,6 +14,7 @@ from tui.commands.console import Console
 from tui.commands.failures import leaves
 from tui.commands.jsonable import encode, error_object
 from tui.commands.plain import clean
+from tui.commands.units import nodes_text
 
 if TYPE_CHECKING:
     from tui.commands.demo.children import DemoNodes
@@ -137,5 +138,8 @@ def _end(story: "Story", nodes: "DemoNodes", *, keep: bool) -> bool:
     if nodes.left_over:
         story.say(f"LEFT OVER: {', '.join(nodes.left_over)}")
         return False
-    story.say(f"nothing is left: {count} nodes and their runners are gone, {nodes.root} is removed")
+    story.say(
+        f"nothing is left: {nodes_text(count)} and {nodes.ended_runners} runners are gone, "
+        f"{nodes.root} is removed"
+    )
     return True

@@ -276,7 +276,7 @@ class RemoteCache:
         """Unknown here."""
         return 0
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "RemoteCache":
+    def __deepcopy__(self, _: dict[int, Any]) -> "RemoteCache":
         copied = RemoteCache(self._journal)
         self._journal.append(CacheCopied(copied.handle, self.handle))
         return copied

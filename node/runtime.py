@@ -33,7 +33,7 @@ from node.io.mesh.mesh import Mesh, MeshSettings
 from node.io.node_lock import LockRecord, NodeLock
 from node.io.runner_files import RunnerFiles
 from node.log import NodeLog, logger
-from node.model.errors import ExoctlError
+from node.model.errors import ConflictError, ExoctlError
 from node.model.event import NodeDescribed
 from node.model.ids import NodeId
 from node.model.machine import Address, Machine
@@ -57,6 +57,8 @@ from node.wire.message import (
 )
 
 TICK_SECONDS = 1.0
+LOCK_TRIES = 5
+LOCK_SECONDS = 0.05
 GOODBYE_SECONDS = 0.2
 """After `Leaving` was queued: what the links get to send it."""
 OVERLOAD_SECONDS = 0.05
@@ -74,7 +76,7 @@ async def open_node(config: Config, *, log_to_stderr: bool = False) -> AsyncGene
     """
     config.state_directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = NodeLock(config.state_directory)
-    lock.acquire()
+    await _acquire(lock)
     try:
         node_log = NodeLog(config.state_directory, config.log_level, to_stderr=log_to_stderr)
         try:
@@ -95,6 +97,18 @@ async def open_node(config: Config, *, log_to_stderr: bool = False) -> AsyncGene
             node_log.close()
     finally:
         lock.release()
+
+
+async def _acquire(lock: NodeLock) -> None:
+    """Take the lock; a command that looks whether a node runs here holds it for a moment."""
+    for _ in range(LOCK_TRIES - 1):
+        try:
+            lock.acquire()
+        except ConflictError:
+            await anyio.sleep(LOCK_SECONDS)
+        else:
+            return
+    lock.acquire()
 
 
 class Node:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import ClassVar
 
 import anyio
@@ -40,7 +41,7 @@ class Wake(Message):
 class ExoctlApp(App[None], inherit_bindings=False):
     """Themes, the inbox's reader, and the main screen."""
 
-    CSS_PATH = "exoctl.tcss"
+    CSS_PATH = Path(__file__).with_name("exoctl.tcss")
     TITLE = "exoctl"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -97,6 +98,7 @@ class ExoctlApp(App[None], inherit_bindings=False):
         )
         self.context.random_hex = clock.random_hex
         self.context.zone_seconds = self._zone_seconds
+        self.set_class(self.options.ascii, "-ascii")
         self.theme = name if has_colour else COLOURLESS
         self.main = MainScreen(self.context, self._monotonic)
         self.push_screen(self.main)

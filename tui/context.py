@@ -10,6 +10,7 @@ from tui.bridge.conversation import Conversation
 from tui.bridge.node_thread import NodeLink
 from tui.bridge.store import ClusterStore
 from tui.paint.palette import Palette
+from tui.viewmodel import glyphs
 from tui.viewmodel.cluster import ClusterView
 from tui.viewmodel.rows import Level
 
@@ -99,6 +100,10 @@ class Context:
         """Hold the screen still, or let it go on."""
         self._held = None if self._held else self.store.view
         self._held_events = self.store.events_total
+
+    def written(self, text: str) -> str:
+        """Text as it may be drawn: all of it, or only its ASCII."""
+        return glyphs.ascii_only(text) if self.is_ascii else text
 
     def perform(self, action_id: str, argument: str = "") -> None:
         """Do an action, or say why not."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import msgspec
 from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
@@ -76,7 +77,6 @@ class MainScreen(Screen[None]):
             **panes.handlers(self),
             **cluster.handlers(self),
         }
-        self.set_class(self.context.is_ascii, "-ascii")
         self.watch(self, "focused", self._focus_changed)
         names = [name for name, _ in VIEWS]
         first = self.context.options.view
@@ -229,7 +229,7 @@ class MainScreen(Screen[None]):
     def say(self, text: str, level: Level = "ok") -> None:
         """Tell the person something, for a few seconds."""
         severity = _SEVERITIES.get(level, "information")
-        self.host.notify(text, severity=severity, markup=False, timeout=6.0)
+        self.host.notify(self.context.written(text), severity=severity, markup=False, timeout=6.0)
 
     def report(self, error: ExoctlError) -> None:
         """Say what failed and what helps."""
@@ -274,7 +274,13 @@ class MainScreen(Screen[None]):
             if answer:
                 on_yes()
 
-        self.host.push_screen(ConfirmDialog(question), answered)
+        written = self.context.written
+        shown = msgspec.structs.replace(
+            question,
+            title=written(question.title),
+            lines=tuple(written(line) for line in question.lines),
+        )
+        self.host.push_screen(ConfirmDialog(shown), answered)
 
     def open_dialog(self, dialog: ModalScreen[None]) -> None:
         """Put a dialog over the view."""

@@ -98,8 +98,12 @@ class FakeHandle:
             self.fixed_state = msgspec.structs.replace(self.fixed_state, index=item.index)
         self._live.send_nowait(item)
 
+    def end(self) -> None:
+        """End the stream, as a node that ends does."""
+        self._live.close()
+
     def close(self) -> None:
-        """Let go of the stream, as a node that ends does."""
+        """Let go of both ends of the stream."""
         self._live.close()
         self._receive.close()
 

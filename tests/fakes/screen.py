@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from node.model.errors import ExoctlError
 from node.model.ids import RequestId
-from node.model.request import GenerationRequest
+from node.model.request import Failed, GenerationRequest
 from node.model.session import Entry
 from tests.fakes.cluster import NOW, Cluster
 from tests.fakes.handle import FakeHandle
@@ -49,6 +49,11 @@ class StillNode:
         for _ in range(self.items_max):
             try:
                 item = _finish(items.__anext__())
+            except ExoctlError as error:
+                failed = Failed(kind=type(error).__name__, failure=error.failure)
+                self.inbox.put(Generated(request.id, failed))
+                self.inbox.put(Generated(request.id, None))
+                break
             except StopAsyncIteration:
                 self.inbox.put(Generated(request.id, None))
                 break

@@ -76,7 +76,7 @@ class NodeThread:
         Raises:
             TimeoutExpiredError: the node did not end in time; the thread still runs.
         """
-        if self._main is None:
+        if self._main is None or self._portal is None:
             return
         for generation in list(self._generations.values()):
             generation.cancel()
@@ -92,6 +92,8 @@ class NodeThread:
             ) from None
         except CancelledError:
             pass
+        self._portal.call(self._portal.stop, True)  # noqa: FBT003 - whatever still waits ends too
+        self._portal = None
         self._stack.close()
 
     def call(self, work: Work, reply: Reply) -> None:

@@ -37,7 +37,7 @@ class InviteDialog(ModalScreen[None]):
         with Vertical(classes="dialog") as box:
             box.border_title = "Invite a machine"
             box.border_subtitle = "y copies the command, esc closes"
-            yield Static("asking for a code…", id="code", markup=False)
+            yield Static("asking for a code", id="code", markup=False)
             yield Static("", id="how", classes="line", markup=False)
             yield Static("", id="until", classes="quiet", markup=False)
 
@@ -133,7 +133,7 @@ class JoinDialog(ModalScreen[None]):
             except UsageError as error:
                 self._complain(f"{error.failure.message}: {error.failure.remedy}")
                 return
-        self._complain("joining…")
+        self._complain("joining")
         self.shell.context.node.call(lambda node: node.join(code, peer), self._answered)
 
     def _answered(self, result: object) -> None:

@@ -81,6 +81,7 @@ class EventLog(ListPane):
 
     def move(self, verb: str) -> None:
         """Moving up lets go of the newest; the last row takes hold of it again."""
+        self.is_following = False
         super().move(verb)
         self.is_following = self.cursor >= self.count() - 1
         self.paint()

@@ -134,6 +134,7 @@ class LogView(ListPane):
 
     def move(self, verb: str) -> None:
         """Moving up lets go of the newest; the last line takes hold of it again."""
+        self.is_following = False
         super().move(verb)
         self.is_following = self.cursor >= len(self.shown) - 1
         self.paint()

@@ -74,8 +74,7 @@ class Painted(Widget):
         palette = self.context.palette
         text = Text(no_wrap=True, end="")
         for words, ink in parts:
-            shown = glyphs.ascii_only(words) if self.context.is_ascii else words
-            text.append(shown, palette.style(ink, self.surface))
+            text.append(self.context.written(words), palette.style(ink, self.surface))
         text.rstrip()
         return text
 

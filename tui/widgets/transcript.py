@@ -76,6 +76,7 @@ class Transcript(ListPane):
 
     def move(self, verb: str) -> None:
         """Scroll; the last line takes hold of the newest again."""
+        self.is_following = False
         super().move(verb)
         self.is_following = self.top >= len(self.lines) - self.room
         self.paint()

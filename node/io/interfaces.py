@@ -2,6 +2,7 @@
 
 import ipaddress
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -113,7 +114,7 @@ def advertised_addresses(
     interfaces: Iterable[Interface], bind: str, port: int
 ) -> tuple[Address, ...]:
     """Where others can reach a node that listens on `bind` (empty: on every address)."""
-    if bind and not _is_unspecified(bind):
+    if bind and not is_unspecified(bind):
         return (Address(bind, port),)
     hosts = [
         (_PREFERENCE.index(interface.medium), ":" in host, host)
@@ -123,6 +124,29 @@ def advertised_addresses(
         if not (bind == "0.0.0.0" and ":" in host)  # noqa: S104 - compared, not bound
     ]
     return tuple(Address(host, port) for _, _, host in sorted(hosts))
+
+
+def own_host_towards(addresses: Iterable[Address]) -> str:
+    """This machine's address on the way to the first of the addresses that a route leads to.
+
+    Asks the routing table; nothing is sent. Link-local addresses are left out: the peer would need
+    a scope to answer. Empty where no route is known.
+    """
+    for address in addresses:
+        try:
+            peer = ipaddress.ip_address(address.host.partition("%")[0])
+        except ValueError:
+            continue
+        if peer.version == 6 and peer.is_link_local:
+            continue
+        family = socket.AF_INET6 if peer.version == 6 else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect((str(peer), max(1, address.port)))
+            except OSError:
+                continue
+            return plain_host(str(probe.getsockname()[0]))
+    return ""
 
 
 def medium_towards(interfaces: Iterable[Interface], local_host: str) -> str:
@@ -165,7 +189,8 @@ def without_scope(address: Address) -> Address:
     return Address(address.host.partition("%")[0], address.port)
 
 
-def _is_unspecified(host: str) -> bool:
+def is_unspecified(host: str) -> bool:
+    """Whether the host stands for every address of the machine."""
     try:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:

@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping
 from anyio.abc import TaskGroup
 
 from node.config import Config
+from node.io.interfaces import is_unspecified, own_host_towards
 from node.io.mesh.mesh import Mesh
 from node.io.model_store import ModelStore
-from node.model.ids import RequestId
+from node.model.ids import NodeId, RequestId
 from node.services.control_plane import ControlPlane
 from node.services.model_keeper import ModelKeeper
 from node.services.requests import Requests
@@ -28,6 +29,9 @@ class WorkPlane:
         tasks: TaskGroup,
     ) -> None:
         self._node = mesh.node
+        self._bind = config.bind
+        self._mesh = mesh
+        self._state = control.state
         self.supervisor = Supervisor(config.state_directory, runner_settings(environment))
         store = ModelStore(config.model_directories, config.state_directory, environment)
         self.models = ModelKeeper(store, self._models_changed)
@@ -37,7 +41,7 @@ class WorkPlane:
             control.state,
             control.router.publish,
             self.models.directory_of,
-            config.bind,
+            self._stage_host,
         )
         self.supervisor.on_change(self.worker.runner_changed)
         self.streams = Streams(tasks, mesh.send, self.supervisor.generate, self.supervisor.cancel)
@@ -59,6 +63,15 @@ class WorkPlane:
             return False
         self.streams.cancel(target, request)
         return True
+
+    def _stage_host(self, peer: NodeId) -> str:
+        """Where a runner here listens for a stage on `peer`: what that node can dial."""
+        if self._bind and not is_unspecified(self._bind):
+            return self._bind
+        proved = self._mesh.proved_addresses().get(peer)
+        record = self._state().nodes.get(peer)
+        addresses = (*((proved,) if proved else ()), *(record.addresses if record else ()))
+        return own_host_towards(addresses) or self._bind or "127.0.0.1"
 
     def _models_changed(self) -> None:
         self.on_models_changed()

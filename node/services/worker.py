@@ -81,11 +81,11 @@ class Worker:
         state: Callable[[], State],
         propose: Callable[[Event], object],
         model_directory: Callable[[ModelId], Path],
-        stage_host: str = LOOPBACK,
+        stage_host: Callable[[NodeId], str],
     ) -> None:
         """`propose` raises BusyError where it takes nothing now. `model_directory` raises
-        NotFoundError where the model is not here, BusyError where it is on its way. `stage_host` is
-        where this node's runners listen for stages on other nodes.
+        NotFoundError where the model is not here, BusyError where it is on its way. `stage_host`
+        says where a runner of this node listens for a stage on the given other node.
         """
         self._node = node
         self._runners = runners
@@ -222,6 +222,7 @@ class Worker:
     def _order(self, chore: StartRunner, state: State, directory: Path) -> RunnerOrder:
         instance, shard = chore.instance, chore.shard
         encrypt = not self._is_local(instance, state)
+        previous = instance.shards[shard.rank - 1].node
         prepare = Prepare(
             runner=shard.runner,
             instance=instance.instance,
@@ -233,7 +234,7 @@ class Worker:
             weight_format=instance.weight_format,
             context_tokens=instance.context_tokens,
             cache_bytes_max=shard.cache_bytes,
-            stage_host=self._stage_host if encrypt else LOOPBACK,
+            stage_host=self._stage_host(previous) if encrypt else LOOPBACK,
             encrypt=encrypt,
             attempt=chore.attempt,
         )

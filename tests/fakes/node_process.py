@@ -21,8 +21,15 @@ class NodeProcess:
     """One headless node; its directories lie under `root`."""
 
     def __init__(
-        self, root: Path, name: str, models: Path, *options: str, ports: tuple[int, int] = (0, 0)
+        self,
+        root: Path,
+        name: str,
+        models: Path,
+        *options: str,
+        ports: tuple[int, int] = (0, 0),
+        namespace: str = "",
     ) -> None:
+        """A node in a network namespace binds every address of it and looks for others."""
         self.name = name
         self.state_directory = root / name
         self.environment = {
@@ -35,11 +42,15 @@ class NodeProcess:
         }
         self._log = (root / f"{name}.log").open("ab")
         cluster_port, api_port = ports
+        self._within = ("ip", "netns", "exec", namespace) if namespace else ()
+        loopback = () if namespace else ("--bind", "127.0.0.1", "--no-discovery")
         self.process = subprocess.Popen(
             [
+                *self._within,
                 *(sys.executable, "-m", "tui", "--no-ui", "-o", "json", "--name", name),
                 *("--port", str(cluster_port), "--api-port", str(api_port)),
-                *("--bind", "127.0.0.1", "--no-discovery", *options),
+                *loopback,
+                *options,
             ],
             env=self.environment,
             cwd=ROOT,
@@ -76,7 +87,7 @@ class NodeProcess:
     ) -> subprocess.CompletedProcess[str]:
         """Run `exoctl ARGUMENTS` against this node."""
         return subprocess.run(
-            [sys.executable, "-m", "tui", *arguments],
+            [*self._within, sys.executable, "-m", "tui", *arguments],
             env=self.environment,
             cwd=ROOT,
             capture_output=True,
@@ -127,8 +138,10 @@ class NodeProcesses:
         self.models = models
         self.nodes: list[NodeProcess] = []
 
-    def start(self, name: str, *options: str, ports: tuple[int, int] = (0, 0)) -> NodeProcess:
-        node = NodeProcess(self.root, name, self.models, *options, ports=ports)
+    def start(
+        self, name: str, *options: str, ports: tuple[int, int] = (0, 0), namespace: str = ""
+    ) -> NodeProcess:
+        node = NodeProcess(self.root, name, self.models, *options, ports=ports, namespace=namespace)
         self.nodes.append(node)
         return node
 

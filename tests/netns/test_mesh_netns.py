@@ -4,12 +4,8 @@ Everything is inside network namespaces that the test makes and removes.
 """
 
 import json
-import os
-import shutil
 import signal
-import subprocess
 import sys
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -19,104 +15,12 @@ from anyio.abc import Process
 from anyio.streams.text import TextReceiveStream
 
 from node.io.identity import load_or_create_identity
+from tests.fakes.network import PATIENCE_SECONDS, Network, ip
 
-PATIENCE_SECONDS = 15.0
 PORT = 52416
 ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.netns
-
-
-def ip(*arguments: str, check: bool = True) -> str:
-    command = ["ip", *arguments]
-    return subprocess.run(command, check=check, capture_output=True, text=True, timeout=10).stdout
-
-
-def is_usable(name: str) -> bool:
-    """Whether the link-local address of a namespace may be used."""
-    shown = ip("-n", name, "address", "show", "dev", "veth0")
-    return "fe80" in shown and "tentative" not in shown
-
-
-class Network:
-    """Two namespaces with a cable between them."""
-
-    def __init__(self) -> None:
-        self.names = tuple(f"exoctl-{os.getpid()}-{letter}" for letter in "ab")
-
-    def build(self, *, ipv4: bool) -> None:
-        one, two = self.names
-        for name in self.names:
-            ip("netns", "add", name)
-            ip("-n", name, "link", "set", "lo", "up")
-        ip("-n", one, "link", "add", "veth0", "type", "veth", "peer", "name", "veth0", "netns", two)
-        for number, name in enumerate(self.names, 1):
-            if ipv4:
-                ip("-n", name, "address", "add", f"10.77.0.{number}/24", "dev", "veth0")
-            ip("-n", name, "link", "set", "veth0", "up")
-
-    async def wait_for_addresses(self) -> None:
-        """Return once the kernel lets the link-local addresses be used (about 2 s)."""
-        with anyio.fail_after(PATIENCE_SECONDS):
-            for name in self.names:
-                while not is_usable(name):  # noqa: ASYNC110 - the kernel tells no event
-                    await anyio.sleep(0.1)
-
-    def block_multicast(self) -> None:
-        rules = """
-            table inet t {
-                counter dropped { }
-                chain out {
-                    type filter hook output priority 0;
-                    udp dport 5353 counter name dropped drop;
-                }
-                chain in {
-                    type filter hook input priority 0;
-                    udp dport 5353 drop;
-                }
-            }
-        """
-        for name in self.names:
-            command = ["ip", "netns", "exec", name, "nft", "-f", "-"]
-            subprocess.run(command, input=rules, check=True, text=True, timeout=10)
-
-    def dropped(self, name: str) -> int:
-        command = ["ip", "netns", "exec", name, "nft", "-j", "list", "counters"]
-        shown = subprocess.run(command, check=True, capture_output=True, text=True, timeout=10)
-        counters = [
-            one["counter"] for one in json.loads(shown.stdout)["nftables"] if "counter" in one
-        ]
-        return sum(counter["packets"] for counter in counters)
-
-    def remove(self) -> None:
-        for name in self.names:
-            ip("netns", "delete", name, check=False)
-
-
-def reason_to_skip() -> str:
-    if sys.platform != "linux" or os.geteuid() != 0:
-        return "network namespaces need root on Linux"
-    for program in ("ip", "nft"):
-        if shutil.which(program) is None:
-            return f"{program} is not installed"
-    probe = f"exoctl-{os.getpid()}-probe"
-    made = subprocess.run(
-        ["ip", "netns", "add", probe], capture_output=True, text=True, check=False
-    )
-    ip("netns", "delete", probe, check=False)
-    return f"no namespace can be made: {made.stderr.strip()}" if made.returncode else ""
-
-
-@pytest.fixture
-def network() -> Generator[Network, None, None]:
-    reason = reason_to_skip()
-    if reason:
-        pytest.skip(reason)
-    network = Network()
-    try:
-        yield network
-    finally:
-        network.remove()
 
 
 class Member:

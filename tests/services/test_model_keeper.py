@@ -10,11 +10,11 @@ from node.config import environment_for_child
 from node.io.model_store import ModelStore
 from node.io.model_store.embedded import EMBEDDED_MODEL
 from node.io.model_store.store import ModelTools
+from node.io.wakeup import Wakeup
 from node.model.errors import BusyError, NotFoundError
 from node.model.ids import ModelId
 from node.model.register import DownloadRecord
 from node.services.model_keeper import ModelKeeper
-from node.services.wakeup import Wakeup
 from tests.fakes.tiny_files import write_model
 
 FAKES = Path(__file__).parents[1] / "fakes"

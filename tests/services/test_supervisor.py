@@ -14,6 +14,7 @@ import pytest
 from node.config import environment_for_child
 from node.core.runner_watch import RunnerLimits
 from node.io.runner_files import RunnerFile, RunnerFiles
+from node.io.wakeup import Wakeup
 from node.model.errors import BusyError, ConflictError, Failure, NotFoundError, UsageError
 from node.model.ids import InstanceId, ModelId, NodeId, RequestId, RunnerId
 from node.model.instance import RunnerPhase, RunnerRecord, StageAddress, WeightFormat
@@ -22,7 +23,6 @@ from node.runner.protocol import Connect, Prepare
 from node.services import runner_generations
 from node.services.runner_keeper import RunnerOrder, RunnerSettings
 from node.services.supervisor import Supervisor
-from node.services.wakeup import Wakeup
 
 NODE = NodeId("here")
 RUNNER = RunnerId("r-0000beef")

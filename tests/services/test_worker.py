@@ -103,8 +103,11 @@ class Scene:
         self.outbox_full = False
         self.model_fault: Exception | None = None
         self.worker = Worker(
-            HERE, self.runners, lambda: self.state, self.propose, self.model, "10.0.0.7"
+            HERE, self.runners, lambda: self.state, self.propose, self.model, self.stage_host
         )
+
+    def stage_host(self, peer: NodeId) -> str:
+        return {HERE: "10.0.0.6", THERE: "10.0.0.7"}[peer]
 
     def propose(self, event: Event) -> None:
         if self.outbox_full:

@@ -58,7 +58,8 @@ class ExoctlApp(App[None], inherit_bindings=False):
         monotonic: Callable[[], float] = clock.monotonic,
         zone_seconds: float | None = None,
     ) -> None:
-        super().__init__()
+        self._has_colour = not environment_value("NO_COLOR")
+        super().__init__(ansi_color=None if self._has_colour else True)
         self.options = options
         self.inbox = Inbox(lambda: self.post_message(Wake()))
         self.ended_by: BaseException | None = None
@@ -85,7 +86,7 @@ class ExoctlApp(App[None], inherit_bindings=False):
         assert self._node is not None
         for colours in OWN.values():
             self.register_theme(textual_theme(colours))
-        has_colour = not environment_value("NO_COLOR")
+        has_colour = self._has_colour
         wanted = self.options.theme or DEFAULT
         name = wanted if wanted in OWN else DEFAULT
         palette = Palette(OWN[name] if has_colour else None)
@@ -99,6 +100,7 @@ class ExoctlApp(App[None], inherit_bindings=False):
         self.context.random_hex = clock.random_hex
         self.context.zone_seconds = self._zone_seconds
         self.set_class(self.options.ascii, "-ascii")
+        self.set_class(not has_colour, "-plain")
         self.theme = name if has_colour else COLOURLESS
         self.main = MainScreen(self.context, self._monotonic)
         self.push_screen(self.main)

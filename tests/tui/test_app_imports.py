@@ -20,7 +20,6 @@ LATER = (
     "rich.markdown",
     "pygments",
     "textual.widgets._text_area",
-    "textual.command",
     "mlx",
     "mlx_lm",
 )

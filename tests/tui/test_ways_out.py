@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -25,11 +26,12 @@ MOUSE_OFF = b"\x1b[?1000l"
 class Terminal:
     """A process in a pseudo terminal, and all that it wrote."""
 
-    def __init__(self, mark: Path, what: str) -> None:
+    def __init__(self, mark: Path, what: str, **variables: str) -> None:
         self.mark = mark
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
         environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+        environment |= variables
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.fakes.pty_app", str(mark), what],
             stdin=slave,
@@ -160,5 +162,21 @@ def test_error_at_the_start_is_said_in_words_with_its_exit_code(mark: Path) -> N
         assert b"port 52415 is taken by process 4711" in after
         assert b"give --api-port another" in after
         assert b"Traceback" not in terminal.output
+    finally:
+        terminal.close()
+
+
+def test_no_colour_is_sent_where_none_is_wanted(mark: Path) -> None:
+    terminal = Terminal(mark, "nothing", NO_COLOR="1")
+    try:
+        terminal.read_until(b"studio-a")
+        terminal.send(b"q")
+        terminal.read_until(b"Quit this node?")
+        terminal.send(b"n?")
+        terminal.read_until(b"Everywhere")
+        terminal.send(b"\x11")
+        assert terminal.wait() == 0
+        sent = set(re.findall(rb"\x1b\[([0-9;:]*)m", terminal.output))
+        assert sent <= {b"0", b"39;49", b"1;39;49", b"2;39;49", b"7;39;49", b"1;7;39;49"}
     finally:
         terminal.close()

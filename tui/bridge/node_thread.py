@@ -135,6 +135,9 @@ class NodeThread:
                     self._handle = handle
                     attempt = 0
                     await self._follow(handle)
+                if self._is_embedded:
+                    self._inbox.put(Ended(None))
+                    return
                 gone = UnreachableError.because("node_gone", "the node has ended")
             except (ExoctlError, ExceptionGroup) as raised:
                 gone = _cause(raised)

@@ -36,6 +36,10 @@ class IntervalSet:
         """How many numbers there are."""
         return sum(self._lasts) - sum(self._firsts) + len(self._firsts)
 
+    def last(self) -> int | None:
+        """The greatest number; None where there is none."""
+        return self._lasts[-1] if self._lasts else None
+
     def next_absent(self, number: int) -> int:
         """The least number from `number` on that is not in the set."""
         place = bisect_right(self._firsts, number) - 1

@@ -18,6 +18,7 @@ def test_it_behaves_like_a_set_of_numbers() -> None:
                 plain.discard(number)
             assert {n for n in range(32) if n in ours} == plain
             assert ours.count() == len(plain)
+            assert ours.last() == max(plain, default=None)
         runs = ours.intervals()
         assert len(ours) == len(runs)
         assert all(last + 1 < first for (_, last), (first, _) in pairwise(runs))

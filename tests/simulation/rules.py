@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from node.core.reorder_buffer import Released, ReorderBuffer
 from node.core.replica import roles
 from node.core.replica.contacts import Contacts
 from node.core.replica.following import Following
@@ -63,8 +62,13 @@ def _commit_what_is_verified(self: Following, now: float, commit: int) -> None:
     _hear_commit(self, now, max(commit, self._verified))
 
 
-def _release_at_once(self: Any, event_id: Any, floor: int, item: Any, present: Any) -> Any:
-    return Released((item,))
+def _offer_in_any_order(self: Reign, proposal: Proposal) -> None:
+    if proposal.id in self._ledger.known:
+        return
+    if proposal.resubmitted:
+        self._ask(proposal)
+    else:
+        self._append_proposal(proposal, proposal.payload)
 
 
 _RULES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
@@ -76,7 +80,7 @@ _RULES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "session_incarnation": (roles, "Session", _session_without_incarnation),
     "acknowledge_after_sync": (Ledger, "hold", _hold_nothing),
     "deliver_after_commit": (Following, "hear_commit", _commit_what_is_verified),
-    "writer_order": (ReorderBuffer, "offer", _release_at_once),
+    "writer_order": (Reign, "offer", _offer_in_any_order),
 }
 
 RULES = tuple(_RULES)

@@ -22,6 +22,7 @@ CLUSTER = ClusterId("c" * 32)
 QUIET_SECONDS = 15.0
 WORK_AFTER_SECONDS = 3.0
 """Events are written on for so long after the faults stop."""
+STORM_ELECTIONS = 12
 _MASK = (1 << 64) - 1
 
 
@@ -75,6 +76,7 @@ class Simulation:
         if mode == Mode.HAND_OVER:
             self.loss = self.duplicates = self.spikes = 0.0
         self.counts = Counts()
+        self._elected_at: list[float] = []
         self.powerless: set[int] = set()
         """Machines that are off: nobody even refuses there."""
         self.lost: set[int] = set()
@@ -263,7 +265,11 @@ class Simulation:
                 self.master_lost = None
 
     def became_master(self, place: int) -> None:
-        """A node masters now."""
+        """A node masters now. Elections end: they don't go on at the pace of the network."""
+        lately = [moment for moment in self._elected_at if self.time - moment < 1.0]
+        self._elected_at = [*lately, self.time]
+        if len(self._elected_at) > STORM_ELECTIONS:
+            raise ViolationError(f"I9: {len(self._elected_at)} elections within a second")
         if self.crash_after_election and self.faulty:
             self.crash_after_election = False
             self.later(0.01 * self.random.random(), self.faults.crash_a_master, None)

@@ -87,6 +87,21 @@ def test_every_invariant_holds_under_one_kind_of_fault(
 
 
 @pytest.mark.parametrize(
+    ("mode", "nodes", "seed"),
+    [
+        (Mode.ALL, 3, 24),  # a fork above the master's snapshot and below the follower's
+        (Mode.ALL, 3, 20183),  # a straggler that a new master had not known
+        (Mode.PARTITION, 3, 20030),
+        (Mode.PARTITION, 3, 20169),
+        (Mode.PARTITION, 5, 20036),  # entries that all but one node knew only by snapshot
+    ],
+)
+def test_a_seed_that_failed_once_passes(mode: Mode, nodes: int, seed: int) -> None:
+    result = run_seed(Campaign(nodes=nodes, mode=mode), seed)
+    assert isinstance(result, Result), result
+
+
+@pytest.mark.parametrize(
     ("mode", "seconds_max"),
     [(Mode.PERMANENT, 4.0), (Mode.KILLED, 1.5), (Mode.HAND_OVER, 0.3)],
 )

@@ -6,6 +6,7 @@ Messages that promise something wait here until the writes before them are synce
 """
 
 from collections import deque
+from collections.abc import Iterator
 
 import msgspec
 
@@ -74,6 +75,8 @@ class Ledger:
         self.snapshot = recovered.snapshot
         self.orphans: dict[EventId, Entry] = {entry.id: entry for entry in recovered.orphans}
         self.log = _recovered_log(recovered)
+        self._covered_index = self.log.last_index
+        """Orphans known to a snapshot up to here are held on to until the tail lies beyond it."""
         self.commit_index = self.snapshot.position.index if self.snapshot else -1
         self.synced_index = self.log.last_index
         self.known = KnownEvents(self.snapshot.known if self.snapshot else ())
@@ -124,6 +127,10 @@ class Ledger:
             self.settle(tuple(entry.id for entry in entries if entry.id in self.orphans))
         self._effects.append(Deliver(entries))
 
+    def orphans_waiting(self) -> Iterator[Entry]:
+        """Orphans that are not in the log, oldest first."""
+        return (entry for entry in self.orphans.values() if entry.id not in self.known)
+
     def settle(self, ids: tuple[EventId, ...]) -> None:
         """These orphans need not be offered again."""
         for event_id in ids:
@@ -158,25 +165,33 @@ class Ledger:
             cluster=self.cluster, position=position, state=state, known=known.writers()
         )
         self._record(SnapshotKept(self.snapshot, log_reset=False))
-        self.log.drop_before(index + 1 - self._limits.tail_entries)
+        tail_first = index + 1 - self._limits.tail_entries
+        self.log.drop_before(tail_first)
+        if self.orphans and tail_first > self._covered_index:
+            self.settle(tuple(event_id for event_id in self.orphans if event_id in self.known))
 
     def install(self, image: SnapshotImage) -> None:
-        """Take a peer's snapshot in place of the whole log; what it lacks is kept as orphans."""
-        lacking = KnownEvents(image.known)
-        kept = self.log.slice(self.log.first_index, self.log.last_index + 1)
-        dropped = self.known.missing(lacking, [entry.id for entry in kept])
+        """Take a peer's snapshot in place of the whole log.
+
+        All entries become orphans, also those that the snapshot stands for: should this node come
+        to follow a log without them, it may be the only one that still has them. They are let go
+        when as many entries lie behind the snapshot as are kept of any log.
+        """
+        known = KnownEvents(image.known)
+        removed = self.log.replace(image.position)
+        held = [*(entry.id for entry in removed), *self.orphans]
+        dropped = self.known.missing(known, held)
         if dropped:
             self._effects.append(HistoryDropped(dropped))
-        self.log.replace(image.position)
-        self._orphan(tuple(entry for entry in kept if entry.id not in lacking))
+        self._orphan(removed)
+        self._covered_index = image.position.index
         self.snapshot = image
-        self.known = lacking
+        self.known = known
         self.commit_index = image.position.index
         self._record(SnapshotKept(image, log_reset=True))
         self._unsync(image.position.index + 1)
         self.synced_index = image.position.index
         self._effects.append(SnapshotInstalled(image))
-        self.settle(tuple(event_id for event_id in self.orphans if event_id in lacking))
 
     def begin_cluster(self, cluster: ClusterId) -> None:
         """Archive everything and begin an empty log of another cluster."""

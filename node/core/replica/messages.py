@@ -92,6 +92,8 @@ class AppendNack(msgspec.Struct, frozen=True, array_like=True, tag=5):
     """The logs part below the sender's snapshot: only a snapshot can mend that."""
     first_index: int = 0
     """The first entry that the sender's log still has."""
+    master: NodeId = NodeId("")
+    """The master the sender vouches for, where it refuses another."""
 
 
 class Submit(msgspec.Struct, frozen=True, array_like=True, tag=6):

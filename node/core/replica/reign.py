@@ -2,6 +2,8 @@
 
 import math
 
+import msgspec
+
 from node.core.reorder_buffer import Released, ReorderBuffer
 from node.core.replica.effects import Revalidate, SnapshotNeeded, TipAppended
 from node.core.replica.messages import (
@@ -87,12 +89,13 @@ class Reign:
             return
         if proposal.id in self._ledger.known:
             return
-        if proposal.resubmitted:
+        present = self._ledger.known.sequences(proposal.id)
+        last = present.last()
+        if proposal.resubmitted or (last is not None and proposal.id.sequence < last):
+            # A straggler whose successors are in the log can't enter in its writer's order either.
             self._ask(proposal)
             return
-        outcome = self._reorder.offer(
-            proposal.id, proposal.floor, proposal, self._ledger.known.sequences(proposal.id)
-        )
+        outcome = self._reorder.offer(proposal.id, proposal.floor, proposal, present)
         if isinstance(outcome, Released):
             for item in outcome.items:
                 self._append_proposal(item, item.payload)
@@ -111,8 +114,9 @@ class Reign:
     def _ask(self, proposal: Proposal) -> None:
         has_room = len(self._revalidating) < self._parts.limits.revalidations
         if has_room or proposal.id in self._revalidating:
-            self._revalidating[proposal.id] = proposal
-            self._parts.effects.append(Revalidate(proposal))
+            marked = msgspec.structs.replace(proposal, resubmitted=True)
+            self._revalidating[proposal.id] = marked
+            self._parts.effects.append(Revalidate(marked))
 
     def _append_proposal(self, proposal: Proposal, payload: bytes) -> None:
         self._append(

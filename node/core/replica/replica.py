@@ -280,7 +280,7 @@ class Replica:
         commit_heard = -1 if following is None else following.commit_heard
         return ReplicaFigures(
             held=0 if reign is None else reign.held,
-            orphans=len(self._ledger.orphans),
+            orphans=sum(1 for _ in self._ledger.orphans_waiting()),
             sessions=self._roles.sessions,
             asked=self._roles.asked,
             commit_heard=max(commit_heard, self._ledger.commit_index),

@@ -36,11 +36,9 @@ class Resubmission:
             self._wait_seconds = self._timing.resubmit_seconds
         self._due = now + self._wait_seconds
         self._wait_seconds = min(self._wait_seconds * 2, self._timing.resubmit_seconds_max)
-        known = self._ledger.known
-        waiting = (entry for entry in orphans.values() if entry.id not in known)
         return tuple(
             Proposal(entry.id, entry.payload, 0, resubmitted=True, written_at=entry.written_at)
-            for entry in islice(waiting, self._count_max)
+            for entry in islice(self._ledger.orphans_waiting(), self._count_max)
         )
 
 

@@ -292,7 +292,7 @@ class Roles:
         if self.reign is not None:
             self._meet(now, peer, session)
         elif session < own:
-            self._refuse_session(peer, session)
+            self._refuse_session(now, peer, session)
         elif following is not None and session == own:
             following.heard_at = now
             following.hear_commit(now, message.commit)
@@ -304,7 +304,7 @@ class Roles:
         if session.master != peer or session.term >= TERM_MAX:
             return
         if session < self._ledger.session:
-            self._refuse_session(peer, session)
+            self._refuse_session(now, peer, session)
             return
         if self.reign is not None:
             self._meet(now, peer, session)
@@ -313,8 +313,9 @@ class Roles:
         if self.following is not None:
             self.following.append(now, message)
 
-    def _refuse_session(self, peer: NodeId, session: Session) -> None:
-        message = AppendNack(self._ledger.cluster, session, self._ledger.session, 0)
+    def _refuse_session(self, now: float, peer: NodeId, session: Session) -> None:
+        own = self._ledger.session
+        message = AppendNack(self._ledger.cluster, session, own, 0, master=self._vouched(now))
         self._contacts.send(peer, message)
 
     def _take_nack(self, now: float, peer: NodeId, message: AppendNack) -> None:
@@ -325,12 +326,7 @@ class Roles:
         if message.session == own == message.session_own:
             self.reign.refused(now, peer, message)
         elif message.session_own > own:
-            master = message.session_own.master
-            self._meet(
-                now,
-                master if self._contacts.is_alive(now, master) else peer,
-                message.session_own,
-            )
+            self._hear_of_later_session(now, peer, message)
 
     def _take_submit(self, peer: NodeId, message: Submit) -> None:
         if self.reign is None:
@@ -349,15 +345,21 @@ class Roles:
         if message.successor == self._node and self._ledger.log.last >= message.last:
             self.lead(now, reason)
 
-    def _meet(self, now: float, other: NodeId, session: Session) -> None:
-        """A later session, or another master, is met: the one with the larger view goes on."""
-        contact = self._contacts.peers.get(other)
-        beat = None if contact is None else self._contacts.fresh_beat(now, contact)
-        if beat is None or session < self._ledger.session:
-            return
-        if beat.role != Role.MASTERING:
-            self._ledger.hear_term(session.term)
+    def _hear_of_later_session(self, now: float, peer: NodeId, message: AppendNack) -> None:
+        """A peer refuses this master because it was, or is, in a later session."""
+        master = message.session_own.master
+        if message.master != master or master == self._node:
             self.lead(now, "a later session was heard of")
+        elif self._contacts.is_alive(now, master):
+            self._meet(now, master, message.session_own)
+        else:
+            # Out of reach: to claim again would have both of them claim for ever.
+            self.look(now, f"{short(peer)} follows {short(master)}")
+
+    def _meet(self, now: float, other: NodeId, session: Session) -> None:
+        """Another master is met: the one with the larger view goes on, in a later session."""
+        beat = self._contacts.fresh_beat(now, self._contacts.peers[other])
+        if beat is None or beat.role != Role.MASTERING or session < self._ledger.session:
             return
         mine = (self._contacts.view_size(now), self.priority, self._node)
         theirs = (beat.view_size, beat.priority, other)

@@ -2,7 +2,7 @@ import pytest
 
 from node.core.replica.durable import Recovered
 from node.core.replica.effects import BecameMaster, LostMastership, SessionBegan
-from node.core.replica.messages import Role, Yield
+from node.core.replica.messages import AppendNack, Role, Yield
 from node.core.replica.replica import Replica
 from node.core.replica.timing import Timing
 from node.model.ids import ClusterId, NodeId
@@ -185,6 +185,30 @@ def test_among_equal_views_priority_decides_who_goes_on() -> None:
     cluster.nodes["a"].replica.adjust(priority=5, wall_offset_seconds=0.0)
     cluster.run(0.5)
     cluster.mend()
+    cluster.settle()
+    assert cluster.masters() == ["a"]
+
+
+def test_masters_that_can_not_reach_each_other_do_not_duel() -> None:
+    cluster = settled("a", "b", "c")
+    cluster.nodes["c"].replica.adjust(priority=1, wall_offset_seconds=0.0)
+    cluster.part("a", "b c")
+    cluster.run(5.0)
+    assert cluster.masters() == ["a", "c"]
+    cluster.cut = {("a", "c"), ("c", "a")}
+    cluster.run(3.0)
+    assert cluster.masters() == ["c"]
+    assert cluster.nodes["a"].replica.master == "c"
+    assert cluster.nodes["c"].replica.session.term <= 3
+
+
+def test_a_master_refused_for_a_later_session_that_is_over_begins_a_still_later_one() -> None:
+    cluster = settled("a", "b", "c")
+    node = cluster.nodes["a"]
+    over = Session(7, NodeId("c"), 1)
+    nack = AppendNack(CLUSTER, node.replica.session, over, 0)
+    node.call(node.replica.receive(cluster.now, NodeId("b"), nack))
+    assert node.replica.session == Session(8, NodeId("a"), 1)
     cluster.settle()
     assert cluster.masters() == ["a"]
 

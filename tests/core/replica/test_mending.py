@@ -407,3 +407,18 @@ def test_a_snapshot_is_asked_for_once_a_second_at_most() -> None:
         effects = master.receive(cluster.now, NodeId("b"), nack)
         asked += sum(isinstance(effect, SnapshotNeeded) for effect in effects)
     assert asked == 2
+
+
+def test_entries_that_never_committed_are_withdrawn_without_a_rewind() -> None:
+    cluster = settled("a", "b", "c")
+    cluster.nodes["a"].disk_stalled = True
+    parted(cluster, "a", "b c")
+    cluster.publish("a", "never committed there")
+    cluster.run(1.0)
+    assert cluster.nodes["a"].text() == []
+    cluster.mend()
+    cluster.run(1.0)
+    cluster.nodes["a"].disk_stalled = False
+    cluster.settle()
+    assert kinds(cluster.nodes["a"], Rewound) == 0
+    assert cluster.nodes["b"].text() == ["never committed there"]

@@ -7,6 +7,7 @@ from node.core.replica.messages import (
     Append,
     AppendAck,
     AppendNack,
+    Proposal,
     SnapshotChunk,
     Submit,
 )
@@ -106,6 +107,23 @@ def test_a_proposal_in_anothers_name_is_not_taken() -> None:
     master = cluster.nodes["a"]
     message = Submit(master.replica.cluster, (proposal,))
     assert master.replica.receive(cluster.now, NodeId("c"), message) == ()
+
+
+def test_a_straggler_behind_its_successors_enters_marked() -> None:
+    cluster = settled("a", "b")
+    master = cluster.nodes["a"]
+    writer = NodeId("b")
+    first, second = (
+        Proposal(EventId(writer, 1, sequence), b"%d" % sequence, sequence) for sequence in (1, 2)
+    )
+    for proposal in (second, first, first):
+        message = Submit(master.replica.cluster, (proposal,))
+        master.call(master.replica.receive(cluster.now, writer, message))
+    cluster.settle()
+    entries = master.replica.entries(0, 100)
+    events = [(entry.id.sequence, entry.resubmitted) for entry in entries if entry.id.sequence > 0]
+    # The second's floor says that the first was acknowledged, so it was not waited for.
+    assert events == [(2, False), (1, True)]
 
 
 def test_the_masters_tip_is_ahead_of_what_is_committed() -> None:

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import anyio
 from textual.app import App
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from node.config import Config, environment_value
@@ -45,7 +45,7 @@ class ExoctlApp(App[None], inherit_bindings=False):
     TITLE = "exoctl"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        ("ctrl+q", "quit_now", "Quit at once"),
+        Binding("ctrl+q", "quit_now", "Quit at once", priority=True),
         ("ctrl+c", "help_quit", "Say how to quit"),
     ]
 
@@ -113,8 +113,11 @@ class ExoctlApp(App[None], inherit_bindings=False):
             self.main.mark(ALL)
 
     def action_quit_now(self) -> None:
-        """Quit, whatever is open."""
-        self.exit()
+        """Quit, whatever is open: a key of the app, since a dialog shuts out the screen's."""
+        if self.main is None:
+            self.exit()
+        else:
+            self.main.perform("global.quit_now")
 
     def on_wake(self) -> None:
         """Empty the inbox."""

@@ -11,7 +11,6 @@ from textual.widget import Widget
 from tui.context import Context
 from tui.paint.canvas import Canvas
 from tui.paint.palette import Palette
-from tui.viewmodel import glyphs
 
 Parts = list[tuple[str, str]]
 """Text with its ink."""

@@ -81,6 +81,10 @@ class SimulatedDisk:
             if isinstance(record, Appended) and random.random() < 0.5:
                 self._keep(Appended(record.entries[: random.randrange(len(record.entries) + 1)]))
                 return
+            if isinstance(record, SnapshotKept) and record.log_reset and random.random() < 0.5:
+                # The snapshot's file is there, and the log is not reset yet.
+                self._snapshot = record.image
+                return
             self._keep(record)
 
     def wipe(self) -> None:

@@ -74,7 +74,8 @@ class Ledger:
         self.term_highest = max(recovered.term_highest, recovered.session.term)
         self.snapshot = recovered.snapshot
         self.orphans: dict[EventId, Entry] = {entry.id: entry for entry in recovered.orphans}
-        self.log = _recovered_log(recovered)
+        is_torn = not _fits_snapshot(recovered)
+        self.log = _recovered_log(recovered, () if is_torn else recovered.entries)
         self._covered_index = self.log.last_index
         """Orphans known to a snapshot up to here are held on to until the tail lies beyond it."""
         self.commit_index = self.snapshot.position.index if self.snapshot else -1
@@ -89,6 +90,9 @@ class Ledger:
         self._writes: deque[_PendingWrite] = deque()
         self._holding: list[tuple[NodeId, DirectMessage]] = []
         self._held: deque[HeldMessage] = deque()
+        if is_torn and self.snapshot is not None:
+            self._orphan(recovered.entries)
+            self._record(SnapshotKept(self.snapshot, log_reset=True))
 
     # -- the log ---------------------------------------------------------------------------
 
@@ -278,8 +282,21 @@ class Ledger:
             self._appending.clear()
 
 
-def _recovered_log(recovered: Recovered) -> Log:
-    entries = recovered.entries
+def _fits_snapshot(recovered: Recovered) -> bool:
+    """Whether the entries lead to the snapshot or on from it.
+
+    They don't where the process ended between taking a peer's snapshot and resetting the log.
+    """
+    snapshot, entries = recovered.snapshot, recovered.entries
+    if snapshot is None or not entries:
+        return True
+    place = snapshot.position.index - entries[0].index
+    if place == -1:
+        return True
+    return 0 <= place < len(entries) and entries[place].session == snapshot.position.session
+
+
+def _recovered_log(recovered: Recovered, entries: tuple[Entry, ...]) -> Log:
     snapshot = recovered.snapshot
     if entries and entries[0].index == 0:
         return Log(NO_POSITION, entries)

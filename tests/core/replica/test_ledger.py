@@ -1,9 +1,13 @@
+import pytest
+
 from node.core.replica.durable import (
     Interval,
     KnownWriter,
+    Orphaned,
     OrphansSettled,
     Recovered,
     SnapshotImage,
+    SnapshotKept,
 )
 from node.core.replica.effects import Effect, HistoryDropped
 from node.core.replica.ledger import Ledger
@@ -82,3 +86,38 @@ def test_what_only_a_snapshot_remembers_is_reported_when_it_is_replaced() -> Non
     assert [effect for effect in effects if isinstance(effect, HistoryDropped)] == [
         HistoryDropped(5)
     ]
+
+
+@pytest.mark.parametrize("index", [2, 9, 30])
+def test_entries_that_do_not_lead_to_the_snapshot_are_taken_for_withdrawn(index: int) -> None:
+    before = make([])
+    append(before, 5)
+    recovered = Recovered(
+        incarnation=2,
+        cluster=CLUSTER,
+        snapshot=image(index, last_sequence=2, session=LATER),
+        entries=before.log.slice(0, 5),
+    )
+    ledger = Ledger(recovered, Limits(), [])
+    assert ledger.log.last == Position(LATER, index)
+    assert ledger.commit_index == index
+    assert waiting(ledger) == [3, 4, 5]
+    write = ledger.take_write()
+    assert write is not None
+    assert [type(record) for record in write.records] == [Orphaned, SnapshotKept]
+
+
+@pytest.mark.parametrize("first", [0, 2, 3])
+def test_entries_that_lead_to_the_snapshot_or_on_from_it_are_kept(first: int) -> None:
+    before = make([])
+    append(before, 6)
+    recovered = Recovered(
+        incarnation=2,
+        cluster=CLUSTER,
+        snapshot=image(2, last_sequence=3),
+        entries=before.log.slice(first, 6),
+    )
+    ledger = Ledger(recovered, Limits(), [])
+    assert ledger.log.last_index == 5
+    assert ledger.orphans == {}
+    assert ledger.take_write() is None

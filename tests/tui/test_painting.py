@@ -9,7 +9,7 @@ from rich.color_triplet import ColorTriplet
 from tests.fakes.cluster import five_node_cluster
 from tests.fakes.screen import Screenplay
 from tests.fakes.snapshots import screen_svg, screen_text, settle
-from tui.actions.catalogue import VIEWS
+from tui.actions.everywhere import VIEWS
 from tui.app_options import AppOptions
 from tui.paint.bars import bar, columns, graph, line, runs, stacked
 from tui.paint.canvas import Canvas

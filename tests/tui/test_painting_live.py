@@ -11,7 +11,7 @@ from tests.fakes.cluster import five_node_cluster, three_node_cluster
 from tests.fakes.history import entry, history, trouble
 from tests.fakes.screen import Screenplay
 from tests.fakes.snapshots import screen_text, settle
-from tui.actions.catalogue import VIEWS
+from tui.actions.everywhere import VIEWS
 from tui.app_options import AppOptions
 from tui.bridge.inbox import Streamed
 from tui.widgets.event_log import EventLog

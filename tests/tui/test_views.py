@@ -5,7 +5,7 @@ import pytest
 from tests.fakes.cluster import five_node_cluster
 from tests.fakes.screen import Screenplay
 from tests.fakes.snapshots import check_snapshot, screen_text, settle
-from tui.actions.catalogue import VIEWS
+from tui.actions.everywhere import VIEWS
 from tui.app_options import AppOptions
 
 SIZES = ((80, 24), (100, 30), (160, 45), (200, 60))

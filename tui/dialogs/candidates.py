@@ -64,11 +64,11 @@ class CandidatePane(ListPane):
         """Column heads."""
         width = canvas.width
         canvas.put(2, 0, "plan", "faint")
-        canvas.right(26, 0, "nodes", "faint")
-        canvas.right(38, 0, "tok/s", "faint")
-        canvas.right(48, 0, "first", "faint")
+        canvas.put(22, 0, "nodes", "faint")
+        canvas.right(46, 0, "tok/s", "faint")
+        canvas.right(54, 0, "first", "faint")
         if width >= WIDE:
-            canvas.put(51, 0, "slowest hop", "faint")
+            canvas.put(57, 0, "slowest hop", "faint")
             canvas.right(width - 18, 0, "least slack", "faint")
         canvas.put(width - 15, 0, "verdict", "faint")
 
@@ -78,12 +78,13 @@ class CandidatePane(ListPane):
         width = canvas.width
         canvas.put(0, y, SYMBOLS[row.level], row.level)
         canvas.put(2, y, text.shorten(row.label, 18), "text b")
-        canvas.right(26, y, str(row.nodes), "text")
-        canvas.right(38, y, f"{row.speed:.1f}" if row.speed else text.UNKNOWN, "text")
+        names = row.names if len(row.names) <= 18 else text.plural(row.nodes, "node")
+        canvas.put(22, y, names, "text")
+        canvas.right(46, y, f"{row.speed:.1f}" if row.speed else text.UNKNOWN, "text")
         first = row.first_token_seconds
-        canvas.right(48, y, text.duration(first) if first else text.UNKNOWN, "dim")
+        canvas.right(54, y, text.duration(first) if first else text.UNKNOWN, "dim")
         if width >= WIDE:
-            canvas.put(51, y, text.shorten(row.slowest, width - 82), "dim")
+            canvas.put(57, y, text.shorten(row.slowest, width - 86), "dim")
             canvas.right(width - 18, y, _signed(row.slack), row.level)
         canvas.put(width - 15, y, text.shorten(row.verdict, 15), f"{row.level} b")
 

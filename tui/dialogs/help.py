@@ -5,7 +5,8 @@ from itertools import zip_longest
 from textual.app import ComposeResult
 
 from tui.actions.action import GLOBAL, Action
-from tui.actions.catalogue import SCOPE_TITLES, VIEWS
+from tui.actions.catalogue import SCOPE_TITLES
+from tui.actions.everywhere import VIEWS
 from tui.actions.registry import in_scope
 from tui.context import Context
 from tui.dialogs.dialog import Dialog

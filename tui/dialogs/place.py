@@ -13,9 +13,7 @@ from node.model.topology import Plan
 from tui.dialogs.candidates import CandidateDetails, CandidatePane, lines_of
 from tui.dialogs.chooser import Choice, ChoicePane
 from tui.dialogs.dialog import Dialog
-from tui.dialogs.question import Question
-from tui.handlers.cluster import submit
-from tui.shell import Shell
+from tui.shell import Question, Shell, submit
 from tui.viewmodel import glyphs, text
 from tui.viewmodel.plans import candidate_rows, move_boundary
 from tui.widgets.painted import Parts

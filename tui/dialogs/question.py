@@ -2,20 +2,13 @@
 
 from typing import ClassVar
 
-import msgspec
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
-
-class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What would happen, in words and numbers, and the verb that does it."""
-
-    title: str
-    lines: tuple[str, ...]
-    verb: str
+from tui.shell import Question
 
 
 class ConfirmDialog(ModalScreen[bool]):

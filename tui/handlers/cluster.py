@@ -1,18 +1,14 @@
 """Actions that change the cluster."""
 
 from node.model.command import (
-    Accepted,
-    Command,
     CordonNode,
-    Refused,
     RemoveNode,
     RestartInstance,
     StopInstance,
 )
 from node.model.errors import ExoctlError
 from node.model.ids import InstanceId, NodeId, RequestId
-from tui.dialogs.question import Question
-from tui.shell import Handler, Shell
+from tui.shell import Handler, Question, Shell, submit
 from tui.viewmodel import text
 from tui.viewmodel.rows import NodeRow, PlacementRow
 
@@ -28,20 +24,6 @@ def handlers(shell: Shell) -> dict[str, Handler]:
         "nodes.remove": lambda argument: _remove(shell, argument),
         "global.leave": lambda _: _leave(shell),
     }
-
-
-def submit(shell: Shell, command: Command, done: str) -> None:
-    """Have a command decided; say `done`, or why not."""
-
-    def answered(result: object) -> None:
-        if isinstance(result, Accepted):
-            shell.say(f"{done} (index {text.count(result.index)})")
-        elif isinstance(result, Refused):
-            shell.report(ExoctlError(result.failure))
-        elif isinstance(result, ExoctlError):
-            shell.report(result)
-
-    shell.context.node.call(lambda node: node.submit(command), answered)
 
 
 def _instance(shell: Shell, argument: str) -> PlacementRow | None:

@@ -5,10 +5,9 @@ from typing import Any, Protocol
 from textual.app import App
 from textual.widget import Widget
 
-from tui.actions.catalogue import VIEWS
+from tui.actions.everywhere import VIEWS
 from tui.context import Context
-from tui.dialogs.question import Question
-from tui.shell import Handler, Shell
+from tui.shell import Handler, Question, Shell
 from tui.viewmodel.leaving import consequences
 from tui.views.view import View
 from tui.widgets.pane import Pane

@@ -30,7 +30,7 @@ def header(
         term=state.session.term,
         index=state.index,
         lag_here=max(0, newest - router.index_applied) if router else 0,
-        lag_worst=max((row.lag for row in nodes), default=0),
+        lag_worst=max((row.lag for row in nodes if row.level != "bad"), default=0),
         buffered=router.buffered if router else 0,
         unacknowledged=router.unacknowledged if router else 0,
         replays=router.replay_attempts if router else 0,

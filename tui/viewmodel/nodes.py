@@ -143,8 +143,9 @@ def index_rows(state: State, registers: Registers, hues: dict[NodeId, str]) -> l
     for record in sorted(state.nodes.values(), key=lambda item: (item.admitted_index, item.node)):
         router = routers.get(record.node)
         is_master = record.node == state.master
+        level: Level
         if router is None:
-            level: Level = "bad" if record.lost else "busy"
+            level = "bad" if record.lost else "busy"
             row = IndexRow(
                 node=record.node,
                 name=record.name,
@@ -157,14 +158,15 @@ def index_rows(state: State, registers: Registers, hues: dict[NodeId, str]) -> l
         else:
             lag = max(0, newest - router.index_applied)
             behind = router.gap_first >= 0 or lag > LAG_WARN
+            level = "bad" if record.lost else "warn" if behind else "ok"
             row = IndexRow(
                 node=record.node,
                 name=record.name,
                 hue=hues[record.node],
-                level="warn" if behind else "ok",
+                level=level,
                 is_master=is_master,
                 has_figures=True,
-                role=router.role,
+                role="lost" if record.lost else router.role,
                 written=router.written,
                 applied=router.index_applied,
                 committed=router.index_committed,

@@ -37,6 +37,7 @@ class CandidateRow(msgspec.Struct, frozen=True, kw_only=True):
 
     label: str
     nodes: int
+    names: str
     speed: float
     first_token_seconds: float
     slowest: str
@@ -90,6 +91,7 @@ def _candidate(candidate: Candidate, hues: dict[NodeId, str]) -> CandidateRow:
     return CandidateRow(
         label=label,
         nodes=len(shares),
+        names=", ".join(share.name for share in shares),
         speed=candidate.predicted_tokens_per_second,
         first_token_seconds=candidate.predicted_first_token_seconds,
         slowest=_slowest(candidate.hops),
@@ -132,8 +134,7 @@ def _shares(candidate: Candidate, hues: dict[NodeId, str]) -> tuple[ShareRow, ..
 
 
 def _hop(hop: Hop) -> str:
-    figures = f"{text.bandwidth(hop.bits_per_second)} {text.round_trip(hop.rtt_seconds)}"
-    return f"{hop.medium} {figures}".strip()
+    return f"{text.link(hop.medium, hop.bits_per_second)} {text.round_trip(hop.rtt_seconds)}"
 
 
 def _slowest(hops: tuple[Hop, ...]) -> str:

@@ -55,6 +55,11 @@ def bandwidth(bits_per_second: float | None) -> str:
     return f"{bits_per_second / 1e6:.0f} Mb/s"
 
 
+def link(medium: str, bits_per_second: float | None) -> str:
+    """What a link is and how fast: `TB 61.2 Gb/s`, or its medium alone where nobody measured."""
+    return f"{medium} {bandwidth(bits_per_second)}".strip() if bits_per_second else medium
+
+
 def round_trip(seconds: float | None) -> str:
     """Round trip of a link: `0.05 ms`."""
     if seconds is None:

@@ -7,7 +7,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from tui.actions.action import Action, key_text
-from tui.actions.catalogue import VIEWS
+from tui.actions.everywhere import VIEWS
 from tui.actions.registry import BY_ID, in_scope
 from tui.bridge.store import ALL
 from tui.context import Context

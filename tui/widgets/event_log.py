@@ -6,7 +6,7 @@ from typing import ClassVar
 from textual.binding import BindingType
 
 from node.model.session import Entry
-from tui.bridge.store import EVENTS
+from tui.bridge.store import EVENTS, SESSION
 from tui.paint.canvas import Canvas
 from tui.viewmodel import glyphs, text
 from tui.viewmodel.events import event_row
@@ -22,7 +22,7 @@ class EventLog(ListPane):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("events")
     scope: ClassVar[str] = "events"
-    topics: ClassVar[frozenset[str]] = frozenset((EVENTS,))
+    topics: ClassVar[frozenset[str]] = frozenset((EVENTS, SESSION))
     is_following = True
     entries: list[Entry] = []
     _matching: list[Entry] = []

@@ -60,22 +60,22 @@ class TopologyPane(Pane):
         """The sum of the cluster, and its slowest link."""
         view = self.context.view
         up = [link for link in view.links.values() if link.up]
-        parts: Parts = []
-        used, total = (
-            sum(row.memory_used for row in view.nodes),
-            sum(row.memory_total for row in view.nodes),
-        )
+        said: list[str] = []
+        used = sum(row.memory_used for row in view.nodes)
+        total = sum(row.memory_total for row in view.nodes)
         if len(view.nodes) > 1 and total and self.size.width > 90:
+            said.append(f"memory {text.memory_of(used, total)}")
             watts = sum(row.watts or 0.0 for row in view.nodes)
-            power = f" {glyphs.DOT} {watts:.0f} W" if watts else ""
-            parts += [(f"memory {text.memory_of(used, total)}{power} {glyphs.DOT} ", "dim")]
+            said += [f"{watts:.0f} W"] if watts else []
         if up:
-            slowest = min(up, key=lambda link: link.bits_per_second or float("inf"))
+            said.append(text.plural(len(up), "link"))
+        measured = [link for link in up if link.bits_per_second]
+        if measured:
+            slowest = min(measured, key=lambda link: link.bits_per_second or 0.0)
             names = view.names
             pair = f"{names.name(slowest.source)}{glyphs.ARROW}{names.name(slowest.target)}"
-            words = f"{text.plural(len(up), 'link')} {glyphs.DOT} slowest {pair} "
-            parts.append((words + text.bandwidth(slowest.bits_per_second), "dim"))
-        return parts
+            said.append(f"slowest {pair} {text.bandwidth(slowest.bits_per_second)}")
+        return [(f" {glyphs.DOT} ".join(said), "dim")] if said else []
 
     def _ring(self) -> PlacementRow | None:
         rows = self.context.view.placements
@@ -228,7 +228,7 @@ class _Label(msgspec.Struct, frozen=True):
         link = self.link
         if link is None or not link.up:
             return (link.note if link and link.note else "no link"), ""
-        first = f"{self.medium} {text.bandwidth(link.bits_per_second)}".strip()
+        first = text.link(self.medium, link.bits_per_second)
         second = text.round_trip(link.rtt_seconds)
         if link.one_way:
             second += " one way"

@@ -60,8 +60,9 @@ def _draw_body(canvas: Canvas, at: Place, size: Place, row: NodeRow, look: CardL
     width, height = size
     if row.level == "bad":
         canvas.put(x, y, f"{SYMBOLS['bad']} {row.word}", "bad b", width)
-        if row.notes and height > 1:
-            canvas.put(x, y + 1, text.shorten(row.notes[0], width), "dim")
+        note = row.notes[0].removeprefix(f"{row.word} ") if row.notes else ""
+        for place, words in enumerate(text.wrap(note, width)[: height - 1]):
+            canvas.put(x, y + 1 + place, words, "dim")
         return
     if not row.has_figures:
         canvas.put(x, y, "no figures yet", "dim", width)

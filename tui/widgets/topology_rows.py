@@ -82,9 +82,10 @@ def _draw_hop(
         canvas.put(*at, f"{glyphs.CROSS} {link.note if link and link.note else 'no link'}", "bad")
         return
     medium = MEDIUM_WORDS.get(link.medium, link.medium)
-    figures = f"{text.bandwidth(link.bits_per_second)} {text.round_trip(link.rtt_seconds)}"
+    trip = text.round_trip(link.rtt_seconds)
     x = canvas.put(*at, f"{glyphs.ARROW} ", "accent")
-    words = f"{medium} {figures}"
+    words = f"{text.link(medium, link.bits_per_second)} {trip}"
+    figures = f"{text.link('', link.bits_per_second)} {trip}".strip()
     canvas.put(x, at[1], words if x + len(words) <= canvas.width else figures, "dim")
 
 

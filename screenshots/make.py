@@ -1,28 +1,38 @@
 """Draw the README's pictures: `python screenshots/make.py [--recording FILE] [--no-png]`.
 
-Without a recording they are drawn from the fixture that the tests use. The tests draw the SVGs
-again and compare, so that a picture never shows what the app does not.
+They are drawn from a recorded run of a real cluster (`record.py`): every figure in them was
+measured. The tests draw the SVGs again and compare, so that a picture never shows what the app does
+not.
 """
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 import anyio
+import msgspec
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
+from node.core.facts import facts_from  # noqa: E402
+from node.core.placement.plan import plan  # noqa: E402
+from node.model.command import Wish  # noqa: E402
+from node.model.ids import ModelId  # noqa: E402
+from node.model.request import GenerationItem, GenerationRequest  # noqa: E402
 from node.model.session import Entry  # noqa: E402
-from tests.fakes.cluster import Cluster, five_node_cluster, three_node_cluster  # noqa: E402
-from tests.fakes.history import history  # noqa: E402
+from node.model.topology import Plan  # noqa: E402
+from tests.fakes.cluster import Cluster  # noqa: E402
+from tests.fakes.handle import FakeHandle  # noqa: E402
 from tests.fakes.screen import Screenplay  # noqa: E402
 from tests.fakes.snapshots import screen_svg, settle, write_png  # noqa: E402
 from tui.app_options import AppOptions  # noqa: E402
 from tui.bridge.recording import fold, read_recording  # noqa: E402
 
 WIDE, SMALL = (160, 45), (100, 30)
+RECORDING, ANSWER = HERE / "recording.ndjson", HERE / "answer.ndjson"
+QUESTION = "What is the capital of France, and what is it known for?"
 
 Picture = tuple[str, tuple[int, int], tuple[str, ...]]
 """View, size, keys pressed before it is drawn."""
@@ -33,19 +43,32 @@ PICTURES: dict[str, Picture] = {
     "nodes": ("nodes", SMALL, ()),
     "placements": ("placements", WIDE, ()),
     "events": ("events", SMALL, ()),
-    "chat": ("chat", SMALL, (*"How are layers split?", "enter")),
+    "chat": ("chat", SMALL, (*QUESTION, "enter")),
     "place": ("overview", (120, 36), ("n", "enter")),
     "light": ("overview", SMALL, ()),
 }
-QUIET = ("chat", "nodes")
-"""Pictures of the smaller cluster, in which nothing is wrong."""
+
+
+class RecordedHandle(FakeHandle):
+    """Answers with what was recorded, and plans as the master does."""
+
+    async def plan(self, model: ModelId, wish: Wish) -> Plan:
+        facts = facts_from(self.fixed_registers, 0.0)
+        card = facts.card(model)
+        assert card is not None
+        return plan(self.fixed_state, card, wish, facts)
+
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationItem, None]:
+        del request
+        for line in ANSWER.read_bytes().splitlines():
+            yield msgspec.json.decode(line, type=GenerationItem)
 
 
 async def draw(name: str, cluster: Cluster, entries: Sequence[Entry], theme: str) -> str:
     """One picture as SVG."""
     view, size, keys = PICTURES[name]
     options = AppOptions(animations=False, view=view, theme=theme)
-    play = Screenplay(cluster, options, entries=list(entries))
+    play = Screenplay(cluster, options, entries=list(entries), handle=RecordedHandle)
     async with play.app.run_test(size=size) as pilot:
         play.start()
         await settle(play, pilot)
@@ -57,26 +80,20 @@ async def draw(name: str, cluster: Cluster, entries: Sequence[Entry], theme: str
     return svg
 
 
-async def draw_all(recording: Path | None = None) -> dict[str, str]:
+async def draw_all(recording: Path = RECORDING) -> dict[str, str]:
     """Every picture as SVG, by name."""
+    run = fold(read_recording(recording))
     drawn: dict[str, str] = {}
     for name in PICTURES:
-        if recording is not None:
-            run = fold(read_recording(recording))
-            cluster: Cluster = run.state, run.registers
-            entries = run.entries
-        else:
-            cluster = three_node_cluster() if name in QUIET else five_node_cluster()
-            entries = history(cluster[0])
         theme = "exoctl-light" if name == "light" else ""
-        drawn[name] = await draw(name, cluster, entries, theme)
+        drawn[name] = await draw(name, (run.state, run.registers), run.entries, theme)
     return drawn
 
 
 def main() -> int:
     """Write the pictures beside this file."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--recording", type=Path, help="lines of JSON of a real run")
+    parser.add_argument("--recording", type=Path, default=RECORDING, help="another run")
     parser.add_argument("--no-png", action="store_true", help="SVG alone")
     chosen = parser.parse_args()
     for name, svg in anyio.run(draw_all, chosen.recording).items():

@@ -1,7 +1,8 @@
-"""Record a real cluster for the pictures: `python screenshots/record.py FILE`.
+"""Record a real cluster for the pictures: `python screenshots/record.py`.
 
 Three nodes on this machine, the embedded model split over all of them and once on one, and two
-answers on their way when the recording ends.
+answers on their way when the recording ends: `recording.ndjson`. Before that one question and its
+answer, item by item: `answer.ndjson`.
 """
 
 import sys
@@ -9,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import anyio
+import msgspec
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
@@ -19,13 +21,14 @@ from node.handle import NodeHandle  # noqa: E402
 from node.io import clock  # noqa: E402
 from node.model.command import Accepted, PlaceInstance, Wish  # noqa: E402
 from node.model.ids import InstanceId, ModelId, NodeId, RequestId  # noqa: E402
-from node.model.request import GenerationRequest, Message  # noqa: E402
+from node.model.request import GenerationRequest, Message, Sampling  # noqa: E402
 from node.model.state import Snapshot, State  # noqa: E402
 from tests.e2e.conftest import MODEL, converted_model  # noqa: E402
 from tests.fakes.node_process import NodeProcesses  # noqa: E402
 from tui.bridge.recording import line_of  # noqa: E402
 
 NAMES = ("north", "east", "south")
+QUESTION = "What is the capital of France, and what is it known for?"
 PROMPTS = ("Tell me a long story about a lighthouse keeper.", "Explain rain to a child, at length.")
 WATCH_SECONDS = 12.0
 
@@ -38,27 +41,43 @@ async def place(handle: NodeHandle, nodes: tuple[NodeId, ...]) -> InstanceId:
     return instance
 
 
-async def ask(handle: NodeHandle, prompt: str, instance: InstanceId) -> None:
-    request = GenerationRequest(
+def request_for(
+    prompt: str, instance: InstanceId, sampling: Sampling | None = None, tokens_max: int = 0
+) -> GenerationRequest:
+    return GenerationRequest(
         id=RequestId("q-" + clock.random_hex(16)),
         model=ModelId(MODEL),
         messages=(Message(role="user", content=prompt),),
         instance=instance,
+        sampling=sampling or Sampling(),
+        tokens_max=tokens_max,
     )
-    async for _ in handle.generate(request):
+
+
+async def ask(handle: NodeHandle, prompt: str, instance: InstanceId) -> None:
+    async for _ in handle.generate(request_for(prompt, instance)):
         pass
+
+
+async def keep_answer(handle: NodeHandle, instance: InstanceId, path: Path) -> None:
+    greedy = Sampling(temperature=0.0)
+    items = [item async for item in handle.generate(request_for(QUESTION, instance, greedy, 120))]
+    lines = b"".join(msgspec.json.encode(item) + b"\n" for item in items)
+    await anyio.Path(path).write_bytes(lines)
 
 
 async def write(handle: NodeHandle, path: Path) -> None:
     async with handle.subscribe(0) as items:
         with path.open("wb") as file:
             file.write(line_of(Snapshot(state=State()), clock.wall()))
-            file.write(line_of(await handle.local(), clock.wall()))
+            local = await handle.local()
+            local = msgspec.structs.replace(local, state_directory="~/.local/state/exoctl")
+            file.write(line_of(local, clock.wall()))
             async for item in items:
                 file.write(line_of(item, clock.wall()))
 
 
-async def record(path: Path, nodes: NodeProcesses) -> None:
+async def record(folder: Path, nodes: NodeProcesses) -> None:
     """Run the cluster and keep what the first node's stream says."""
     members = nodes.cluster(*NAMES)
     members[0].cli("wait", "--for", f"model={MODEL}", "--timeout", "60")
@@ -66,9 +85,10 @@ async def record(path: Path, nodes: NodeProcesses) -> None:
         connect(parse_address(members[0].api)) as handle,
         anyio.create_task_group() as tasks,
     ):
-        tasks.start_soon(write, handle, path)
+        tasks.start_soon(write, handle, folder / "recording.ndjson")
         whole = await place(handle, tuple(NodeId(node.node) for node in members))
         single = await place(handle, (NodeId(members[1].node),))
+        await keep_answer(handle, whole, folder / "answer.ndjson")
         for prompt, instance in zip(PROMPTS, (whole, single), strict=True):
             tasks.start_soon(ask, handle, prompt, instance)
         await anyio.sleep(WATCH_SECONDS)
@@ -76,13 +96,13 @@ async def record(path: Path, nodes: NodeProcesses) -> None:
 
 
 def main() -> int:
-    """Write the recording."""
+    """Write both files."""
     with tempfile.TemporaryDirectory(prefix="exoctl-record-") as folder:
         root = Path(folder)
         (root / "models").mkdir()
         nodes = NodeProcesses(root, converted_model(root / "models"))
         try:
-            anyio.run(record, Path(sys.argv[1]), nodes)
+            anyio.run(record, HERE, nodes)
         finally:
             nodes.close()
     return 0

@@ -75,6 +75,7 @@ class Screenplay:
         node: str = "",
         entries: list[Entry] | None = None,
         is_embedded: bool = True,
+        handle: type[FakeHandle] = FakeHandle,
     ) -> None:
         self.now = NOW
         self._steps = 0.0
@@ -86,7 +87,7 @@ class Screenplay:
             monotonic=self._step,
             zone_seconds=0.0,
         )
-        self.handle = FakeHandle(cluster, self.entries, node)
+        self.handle = handle(cluster, self.entries, node)
         self.node = StillNode(self.handle, self.app.inbox)
         self.app.attach(self.node)
 

@@ -35,8 +35,7 @@ from tui.widgets.pane import Pane, bindings
 from tui.widgets.topology import TopologyPane
 
 COLUMNS_MIN, LINES_MIN = 80, 24
-MOUNT_SECONDS = 0.01
-"""How soon a view that is not mounted yet is looked at again."""
+MOUNT_SECONDS = 0.01  # until a view that is not mounted yet is looked at again
 SCOPE_VIEWS = {"topology": "overview", "list": ""}
 """Views of scopes that are not called like their view; an empty one is wherever the focus is."""
 _SEVERITIES: dict[Level, Any] = {"bad": "error", "warn": "warning"}

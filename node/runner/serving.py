@@ -195,6 +195,7 @@ class Serving:
                 pipeline.flush()
             mx.clear_cache()
             self._figure(engine)
+            self._channel.update(tokens_per_second=0.0)  # nothing will bring it down later
             if self._channel.inbox.wait(sockets, None) and pipeline is not None:
                 pipeline.listen_while_idle()
 

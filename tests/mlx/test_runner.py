@@ -142,6 +142,14 @@ def test_an_answer_is_streamed_with_progress_and_usage(runner: RunnerProcess) ->
     assert usage.prefill_seconds > 0
 
 
+def test_an_idle_runner_says_that_it_makes_no_tokens(runner: RunnerProcess) -> None:
+    runner.ask("idle", "hello", tokens_max=4)
+    beat = runner.now()
+    assert not beat.busy
+    assert beat.progress.tokens_per_second == 0.0
+    assert beat.progress.requests_running == 0
+
+
 def test_a_known_beginning_is_not_computed_again(runner: RunnerProcess) -> None:
     first = runner.ask("q1", "the same long beginning, then one", tokens_max=4)
     exact = runner.ask("q2", "the same long beginning, then one", tokens_max=4)

@@ -9,6 +9,7 @@ from node.config import parse_address
 from node.handle import NodeHandle
 from node.model.errors import UsageError
 from node.model.ids import short
+from node.model.machine import NodeRecord
 from node.model.register import RouterFigures
 from tui.commands.changes import check_may_change
 from tui.commands.console import Console, Listing
@@ -45,44 +46,13 @@ def cluster_status(console: Console) -> None:
                 clean(f"{name}: {master} leads term {state.session.term}, index {state.index}")
             )
         records = sorted(state.nodes.values(), key=lambda record: record.admitted_index)
-        items: list[object] = []
-        rows: list[tuple[str, ...]] = []
-        for record in records:
-            router = figures(handle, record.node, RouterFigures)
-            in_sync = record.node in state.in_sync
-            role = "master" if record.node == state.master and not record.lost else "member"
-            lag = max(state.index - router.index_applied, 0) if router else None
-            items.append(
-                {
-                    "node": record.node,
-                    "name": record.name,
-                    "state": node_word(record),
-                    "role": role,
-                    "in_sync": in_sync,
-                    "lag": lag,
-                    "router": jsonable(router),
-                }
-            )
-            rows.append(
-                (
-                    record.name,
-                    short(record.node),
-                    node_word(record),
-                    role,
-                    "yes" if in_sync else "-",
-                    str(router.index_applied) if router else NOTHING,
-                    NOTHING if lag is None else str(lag),
-                    str(router.unacknowledged) if router else NOTHING,
-                    str(router.elections) if router else NOTHING,
-                    f"{router.log_bytes}" if router else NOTHING,
-                )
-            )
+        members = [_member(handle, record) for record in records]
         console.emit(
             Listing(
                 kind="Member",
                 index=state.index,
-                items=items,
-                table=Table(_COLUMNS, tuple(rows)),
+                items=[item for item, _ in members],
+                table=Table(_COLUMNS, tuple(row for _, row in members)),
                 names=tuple(record.name for record in records),
                 extra={
                     "cluster": state.cluster,
@@ -94,6 +64,37 @@ def cluster_status(console: Console) -> None:
         )
 
     console.connected(work)
+
+
+def _member(handle: NodeHandle, record: NodeRecord) -> tuple[dict[str, object], tuple[str, ...]]:
+    """A member as JSON and as a row."""
+    state = handle.state
+    router = figures(handle, record.node, RouterFigures)
+    in_sync = record.node in state.in_sync
+    role = "master" if record.node == state.master and not record.lost else "member"
+    lag = max(state.index - router.index_applied, 0) if router else None
+    item: dict[str, object] = {
+        "node": record.node,
+        "name": record.name,
+        "state": node_word(record),
+        "role": role,
+        "in_sync": in_sync,
+        "lag": lag,
+        "router": jsonable(router),
+    }
+    row = (
+        record.name,
+        short(record.node),
+        node_word(record),
+        role,
+        "yes" if in_sync else "-",
+        str(router.index_applied) if router else NOTHING,
+        NOTHING if lag is None else str(lag),
+        str(router.unacknowledged) if router else NOTHING,
+        str(router.elections) if router else NOTHING,
+        f"{router.log_bytes}" if router else NOTHING,
+    )
+    return item, row
 
 
 def cluster_invite(

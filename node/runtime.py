@@ -190,9 +190,11 @@ class Node:
         tasks = self._tasks
         self.mesh.on_join = self.control.membership.admit
         await tasks.start(self._run_mesh)
+        self.control.router.on_wake = self.mesh.network_changed
         self.control.router.start(self._recovered, self.name)
         self.mesh.set_cluster(self.control.router.cluster, self.control.store.state.cluster_name)
         self._name_candidates()
+        self._resume_join()
         tasks.start_soon(self._pump)
         tasks.start_soon(self.control.router.run)
         tasks.start_soon(self.control.master.run)
@@ -237,6 +239,18 @@ class Node:
 
     def _heard_of(self, node: NodeId, address: Address) -> None:
         self.mesh.add_candidate(node, address, SOURCE_DISCOVERY)
+
+    def _resume_join(self) -> None:
+        """Go on where the process ended between joining a cluster and receiving its log."""
+        recovered = self._recovered
+        if not recovered.cluster or recovered.snapshot is not None or recovered.entries:
+            return
+        members = dict(self._book.load())
+        if members:
+            self.control.membership.joined(recovered.cluster, "", members)
+        else:
+            _log.warning("nothing is left of the cluster that was begun or joined; beginning anew")
+            self.control.router.found_cluster(self.name)
 
     def _name_candidates(self) -> None:
         for address in self.config.peers:
@@ -386,6 +400,9 @@ class Node:
         members: dict[NodeId, tuple[Address, ...]] = {}
         for node, where in granted.addresses:
             members[node] = (*members.get(node, ()), where)
+        # Kept before the own log goes: whoever restarts in between must know whom to ask.
+        for node, where in members.items():
+            self._book.remember({node: where[0]})
         self.control.membership.joined(granted.cluster, granted.cluster_name, members)
 
 

@@ -47,6 +47,8 @@ from node.services.master_desk import MasterDesk, NoDesk
 from node.services.state_store import StateStore, decode_state, encode_state
 
 TICK_SECONDS = 0.05
+SLEEP_SECONDS = 3.0
+"""The wall clock outrunning the monotonic one by more than this is taken for sleep."""
 SNAPSHOT_EVERY_ENTRIES = 10_000
 SNAPSHOT_EVERY_BYTES = 16 * 1024 * 1024
 STEP_DOWN_SECONDS = 1.0
@@ -88,6 +90,8 @@ class EventRouter:
         self._waiting: dict[EventId, Callable[[Entry | None], None]] = {}
         self._elections = 0
         self._priority = 0
+        self._offset_seconds = 0.0
+        self.on_wake: Callable[[], None] = lambda: None
         self._gap = (-1, -1)
         if snapshot is not None:
             store.install(decode_state(snapshot.state))
@@ -197,7 +201,11 @@ class EventRouter:
         """Tick until cancelled."""
         while True:
             now = clock.monotonic()
-            self._adjust(now)
+            slept_seconds = self._adjust(now)
+            if slept_seconds > SLEEP_SECONDS:
+                _log.warning("the machine slept for %.0f s", slept_seconds)
+                self._perform(self._replica.woke(now, slept_seconds))
+                self.on_wake()
             self._disk.flush(alone=self._alone())
             self._perform(self._replica.tick(now))
             proposals = self._order.tick(now)
@@ -220,9 +228,16 @@ class EventRouter:
         """Write what waits and end the log's writer."""
         await self._disk.close()
 
-    def _adjust(self, now: float) -> None:
+    def _adjust(self, now: float) -> float:
+        """Pass on what may change; returns by how much the wall clock has outrun the other one.
+
+        The monotonic clock stands still in a Mac's sleep. A wall clock set forward looks the same,
+        and costs one election.
+        """
         offset_seconds = clock.wall() - now
+        before, self._offset_seconds = self._offset_seconds, offset_seconds
         self._replica.adjust(priority=self._priority, wall_offset_seconds=offset_seconds)
+        return offset_seconds - before if before else 0.0
 
     # -- figures -----------------------------------------------------------------------------------
 
@@ -349,7 +364,9 @@ class EventRouter:
             case Revalidate(proposal=proposal):
                 self._revalidate(proposal)
             case HistoryDropped(count=count):
-                _log.error("%d events of this side of a partition could not be kept", count)
+                _log.error(
+                    "%d events of this side of a partition can't be offered again from here", count
+                )
             case _:
                 assert_never(effect)
 

@@ -1,0 +1,80 @@
+"""A node in this process: what it does with what lies on its disk."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from node.config import Config
+from node.core.replica.durable import ClusterJoined, SessionKept
+from node.handle import NodeHandle
+from node.io import clock
+from node.io.log_file import open_log
+from node.model.command import Accepted, CordonNode
+from node.model.ids import ClusterId, NodeId
+from node.model.session import Session
+from node.runtime import open_node
+
+
+def config(directory: Path) -> Config:
+    return Config(
+        state_directory=directory, model_directories=(directory / "models",), name="one",
+        bind="127.0.0.1", cluster_port=0, api_port=-1, discovery=False,
+    )  # fmt: skip
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    with anyio.fail_after(10):
+        while not holds():  # noqa: ASYNC110 - many conditions, one deadline
+            await anyio.sleep(0.01)
+
+
+async def decide(handle: NodeHandle) -> None:
+    node = (await handle.local()).node
+    assert isinstance(await handle.submit(CordonNode(node=node), 10), Accepted)
+
+
+async def test_a_first_write_that_was_cut_off_leaves_no_node_without_a_cluster(
+    tmp_path: Path,
+) -> None:
+    log, _ = open_log(tmp_path / "log")
+    done: list[int] = []
+    log.start(lambda synced: done.append(synced.token))
+    session = Session(1, NodeId("n"), 1)
+    records = (ClusterJoined(ClusterId("c" * 32)), SessionKept(session, 1))
+    assert log.submit(1, records, full_sync=True)
+    await until(lambda: bool(done))
+    log.close()
+    async with open_node(config(tmp_path)) as handle:
+        await until(lambda: bool(handle.state.cluster))
+        await decide(handle)
+
+
+async def test_machines_that_slept_elect_anew_and_decide_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        open_node(config(tmp_path / "one")) as one,
+        open_node(config(tmp_path / "two")) as two,
+    ):
+        invite = await one.invite()
+        await two.join(invite.code, invite.addresses[0])
+        await until(lambda: two.state.session == one.state.session)
+        term = one.state.session.term
+        wall = clock.wall
+        monkeypatch.setattr(clock, "wall", lambda: wall() + 3600)
+        await until(lambda: one.state.session.term > term)
+        await decide(one)
+        await until(lambda: two.state.answers == one.state.answers)
+
+
+async def test_everything_that_was_decided_is_there_after_a_restart(tmp_path: Path) -> None:
+    async with open_node(config(tmp_path)) as handle:
+        await until(lambda: bool(handle.state.cluster))
+        await decide(handle)
+        before = handle.state
+    async with open_node(config(tmp_path)) as handle:
+        await until(lambda: handle.state.index > before.index)
+        assert handle.state.cluster == before.cluster
+        assert handle.state.answers == before.answers

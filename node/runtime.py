@@ -189,6 +189,7 @@ class Node:
         """Start everything, in the order in which the parts need each other."""
         tasks = self._tasks
         self.mesh.on_join = self.control.membership.admit
+        self.control.membership.recovered(self.control.router.recovered_state(self._recovered))
         await tasks.start(self._run_mesh)
         self.control.router.on_wake = self.mesh.network_changed
         self.control.router.start(self._recovered, self.name)

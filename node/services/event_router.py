@@ -40,7 +40,7 @@ from node.model.errors import BusyError
 from node.model.event import ClusterFounded, Event
 from node.model.ids import ClusterId, NodeId
 from node.model.register import RouterFigures
-from node.model.session import NO_POSITION, Entry, EventId, Position, Session
+from node.model.session import NO_POSITION, NO_SESSION, Entry, EventId, Position, Session
 from node.model.state import State
 from node.services.log_writer import LogWriter
 from node.services.master_desk import MasterDesk, NoDesk
@@ -87,6 +87,8 @@ class EventRouter:
         self._snapshot_index = self._applied.index
         self._bytes_since_snapshot = 0
         self._peers: frozenset[NodeId] = frozenset()
+        self._replay_until = -1
+        self._replay_session: Session = NO_SESSION
         self._waiting: dict[EventId, Callable[[Entry | None], None]] = {}
         self._elections = 0
         self._priority = 0
@@ -102,6 +104,10 @@ class EventRouter:
         """Name who decides; before `start`."""
         self._desk = desk
 
+    def recovered_state(self, recovered: Recovered) -> State:
+        """What the log on disk says, entries that may not be committed included."""
+        return self._store.fold(self._store.state, recovered.entries)
+
     def start(self, recovered: Recovered, name: str) -> None:
         """Start the log's writer; found a cluster of one on the very first start."""
         self._adjust(clock.monotonic())
@@ -115,7 +121,9 @@ class EventRouter:
         if not recovered.cluster:
             self.found_cluster(name)
             return
-        state = self._store.fold(self._store.state, recovered.entries)
+        state = self.recovered_state(recovered)
+        self._replay_until = state.index
+        self._replay_session = state.session
         self.set_peers(set(state.nodes) - {self._node})
 
     def found_cluster(self, name: str) -> None:
@@ -392,7 +400,7 @@ class EventRouter:
                 self._bytes_since_snapshot += sum(len(entry.payload) for entry in fresh)
                 self._store.deliver(fresh)
                 self._settle(acknowledged, {entry.id: entry for entry in fresh})
-                self.set_peers(set(self._store.state.nodes) - {self._node})
+                self._follow_members(last)
             case Duplicate():
                 pass
             case Gap(first=first, last=last):
@@ -400,6 +408,16 @@ class EventRouter:
                 _log.error("entries %d to %d are missing before those delivered", first, last)
             case _:
                 assert_never(outcome)
+
+    def _follow_members(self, last: Entry) -> None:
+        """Name the members of the state, once it has come to those that were found on disk.
+
+        Before, entries that are delivered again name fewer than there are; a later session's entry
+        shows that the log went another way meanwhile.
+        """
+        if last.index >= self._replay_until or last.session > self._replay_session:
+            self._replay_until = -1
+            self.set_peers(set(self._store.state.nodes) - {self._node})
 
     def _settle(self, ids: tuple[EventId, ...], entries: dict[EventId, Entry]) -> None:
         for event_id in ids:
@@ -452,7 +470,8 @@ class EventRouter:
         self._perform(self._replica.compact(clock.monotonic(), self._applied, state))
 
     def _alone(self) -> bool:
-        return len(self._replica.in_sync) <= 1
+        """Whether this disk is the only one that an entry has to be on."""
+        return self.is_master and len(self._replica.in_sync) <= 1
 
     def _synced(self, token: int) -> None:
         self._perform(self._replica.synced(clock.monotonic(), token))

@@ -17,6 +17,8 @@ from node.model.state import State
 DESCRIBE_SECONDS = 1.0
 ADMIT_SECONDS = 10.0
 LEAVE_SECONDS = 10.0
+REPLAY_SECONDS = 30.0
+"""How long the members found on disk hold against a state that is behind them."""
 REVOKED = "revoked"
 """What a member says to a node that was removed."""
 SILENT = ("unreachable", "timeout", "refused", "not_tried")
@@ -88,7 +90,21 @@ class Membership:
         self._described_at = 0.0
         self._members: Mapping[NodeId, tuple[Address, ...]] = {}
         self._joining: ClusterId | None = None
+        self._recovered_index = -1
+        self._recovered_at = 0.0
         self._wakeup = Wakeup()
+
+    def recovered(self, state: State) -> None:
+        """Start with the members that the log on disk names, committed or not.
+
+        Until entries are delivered again nothing else is known, and who refuses its members elects
+        itself.
+        """
+        self._recovered_index, self._recovered_at = state.index, clock.monotonic()
+        self._members = {
+            node: record.addresses for node, record in state.nodes.items() if node != self.node
+        }
+        self._mesh.set_admitted(self._members, state.revoked)
 
     # -- following the state -----------------------------------------------------------------------
 
@@ -96,6 +112,8 @@ class Membership:
         """Tell the mesh who may link; notice when this node was let in or put out."""
         if after.nodes is before.nodes and after.cluster == before.cluster:
             return
+        if after.index < self._recovered_index and not self._is_replay_over():
+            return  # what is delivered again names fewer members than there are
         me = self.node
         self._wakeup.ring()
         if self._joining is not None:
@@ -109,6 +127,11 @@ class Membership:
         if members != self._members or after.revoked is not before.revoked:
             self._members = members
             self._mesh.set_admitted(members, after.revoked)
+
+    def _is_replay_over(self) -> bool:
+        if clock.monotonic() - self._recovered_at > REPLAY_SECONDS:
+            self._recovered_index = -1
+        return self._recovered_index < 0
 
     async def run(self) -> None:
         """Keep the own description in the state; go on alone when put out; until cancelled."""

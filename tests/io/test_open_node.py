@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import anyio
+import msgspec
 import pytest
 
 from node.config import Config
@@ -78,3 +79,20 @@ async def test_everything_that_was_decided_is_there_after_a_restart(tmp_path: Pa
         await until(lambda: handle.state.index > before.index)
         assert handle.state.cluster == before.cluster
         assert handle.state.answers == before.answers
+
+
+async def test_a_restarted_follower_finds_its_master_and_changes_nothing(tmp_path: Path) -> None:
+    async with open_node(config(tmp_path / "one")) as one:
+        second = config(tmp_path / "two")
+        async with open_node(second) as two:
+            invite = await one.invite()
+            await two.join(invite.code, invite.addresses[0])
+            address = (await two.local()).cluster_address
+            assert address is not None
+        session = one.state.session
+        assert session.master == (await one.local()).node
+        same_port = msgspec.structs.replace(second, cluster_port=address.port)
+        async with open_node(same_port) as two:
+            await until(lambda: two.state.session == session and two.state.nodes == one.state.nodes)
+            await decide(two)
+            assert one.state.session == two.state.session == session

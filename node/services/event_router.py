@@ -35,8 +35,9 @@ from node.core.replica.replica import Replica
 from node.core.replica.timing import Timing
 from node.io import clock
 from node.io.log_file import LogFile
+from node.io.wakeup import Wakeup
 from node.log import logger
-from node.model.errors import BusyError
+from node.model.errors import BusyError, InternalError
 from node.model.event import ClusterFounded, Event
 from node.model.ids import ClusterId, NodeId
 from node.model.register import RouterFigures
@@ -79,6 +80,9 @@ class EventRouter:
         self._desk: MasterDesk = NoDesk()
         self._effects: collections.deque[Effect] = collections.deque()
         self._performing = False
+        self._mistake: Exception | None = None
+        self._wakeup = Wakeup()
+        self._synced_token = -1
         self._replica = Replica(node, recovered, timing, now)
         self._order = EventOrder(
             node, recovered.incarnation, timing, snapshot.position.index if snapshot else -1
@@ -94,7 +98,6 @@ class EventRouter:
         self._priority = 0
         self._offset_seconds = 0.0
         self.on_wake: Callable[[], None] = lambda: None
-        self._gap = (-1, -1)
         if snapshot is not None:
             store.install(decode_state(snapshot.state))
 
@@ -215,12 +218,28 @@ class EventRouter:
                 self._perform(self._replica.woke(now, slept_seconds))
                 self.on_wake()
             self._disk.flush(alone=self._alone())
+            self._take_synced(now)
             self._perform(self._replica.tick(now))
             proposals = self._order.tick(now)
             if proposals:
                 self._perform(self._replica.propose(now, proposals))
             self._snapshot_if_due()
-            await anyio.sleep(TICK_SECONDS)
+            await self._wait_for_tick(now + TICK_SECONDS)
+
+    async def _wait_for_tick(self, due: float) -> None:
+        while True:
+            if self._mistake is not None:
+                raise self._mistake
+            now = clock.monotonic()
+            self._take_synced(now)
+            if now >= due:
+                return
+            await self._wakeup.wait(due - now)
+
+    def _take_synced(self, now: float) -> None:
+        token, self._synced_token = self._synced_token, -1
+        if token >= 0:
+            self._perform(self._replica.synced(now, token))
 
     async def step_down(self) -> None:
         """Hand mastership over before a planned stop; returns when done or not possible."""
@@ -294,8 +313,6 @@ class EventRouter:
             index_committed=self._replica.commit_index,
             index_applied=self._store.state.index,
             buffered=self._replica.last_index - self._replica.commit_index,
-            gap_first=self._gap[0],
-            gap_last=self._gap[1],
             unacknowledged=self._order.unacknowledged,
             oldest_seconds=round(self._order.oldest_seconds(now), 1),
             replay_attempts=self._order.resends,
@@ -320,6 +337,11 @@ class EventRouter:
         try:
             while self._effects:
                 self._perform_one(self._effects.popleft())
+        except Exception as error:
+            # Half an effect is no state to go on from: `run` ends the node with this very error.
+            self._mistake = self._mistake or error
+            self._wakeup.ring()
+            raise
         finally:
             self._performing = False
 
@@ -394,7 +416,6 @@ class EventRouter:
         outcome = self._order.receive(clock.monotonic(), entries)
         match outcome:
             case Released(entries=fresh, acknowledged=acknowledged):
-                self._gap = (-1, -1)
                 last = fresh[-1]
                 self._applied = Position(last.session, last.index)
                 self._bytes_since_snapshot += sum(len(entry.payload) for entry in fresh)
@@ -404,8 +425,10 @@ class EventRouter:
             case Duplicate():
                 pass
             case Gap(first=first, last=last):
-                self._gap = (first, last)
-                _log.error("entries %d to %d are missing before those delivered", first, last)
+                # The replica promises to deliver without a gap: this is a mistake of ours.
+                raise InternalError.because(
+                    "delivery_gap", f"entries {first} to {last} are missing before those delivered"
+                )
             case _:
                 assert_never(outcome)
 
@@ -474,4 +497,6 @@ class EventRouter:
         return self.is_master and len(self._replica.in_sync) <= 1
 
     def _synced(self, token: int) -> None:
-        self._perform(self._replica.synced(clock.monotonic(), token))
+        """Only note it: whoever calls this must not meet what performing may raise."""
+        self._synced_token = token
+        self._wakeup.ring()

@@ -250,3 +250,18 @@ async def test_a_joiner_far_behind_gets_a_snapshot(
         await form_cluster([a, b])
         assert b.state.index >= 200
         assert b.state.nodes == a.state.nodes
+
+
+async def test_a_mistake_in_what_listens_ends_the_router_with_that_very_error(
+    tmp_path: Path,
+) -> None:
+    def mistaken(_: State, __: State) -> None:
+        raise ZeroDivisionError("a listener's mistake")
+
+    with pytest.raises(ExceptionGroup) as caught:
+        async with running(Lan(), tmp_path, "a") as (a,):
+            await until(lambda: a.state.cluster != "")
+            a.store.on_change(mistaken)
+            a.router.publish(cordon(a.node, on=True))
+            await anyio.sleep_forever()
+    assert caught.group_contains(ZeroDivisionError, match="a listener's mistake")

@@ -17,8 +17,10 @@ from node.runner.wake import Wake
 
 OUTBOX_BYTES_MAX = 8 * 1024 * 1024
 """Bytes that wait for the node; at this the mlx thread waits too."""
+OUTBOX_URGENT_BYTES_MAX = 2 * OUTBOX_BYTES_MAX
+"""The bound for what can't wait: phases, and refusals of the io thread."""
 OUTBOX_WAIT_SECONDS = 30.0
-"""How long it waits for a node that reads nothing before it drops what it has to say."""
+"""How long a node may read nothing before its connection is given up."""
 logger = logging.getLogger(__name__)
 
 
@@ -34,7 +36,9 @@ class NodeChannel:
         self.busy = False
         self._frames: deque[bytes] = deque()
         self._bytes_waiting = 0
+        self._beat = b""
         self._connected = False
+        self._given_up = False
         self._changed = threading.Condition()
         self.wake = Wake()
 
@@ -42,55 +46,66 @@ class NodeChannel:
         """Enter a phase and tell the node."""
         self.phase = phase
         logger.info("%s%s", phase.value, f": {failure.message}" if failure else "")
-        self.send(PhaseChanged(phase=phase, failure=failure))
+        self.send_now(PhaseChanged(phase=phase, failure=failure))
 
     def listening(self, address: StageAddress) -> None:
         """Tell the node where the stage before may dial."""
         self.address = address
-        self.send(Listening(address=address))
+        self.send_now(Listening(address=address))
 
     def update(self, **changes: object) -> None:
         """Replace figures of the progress that the next `Beat` carries."""
         self.progress = msgspec.structs.replace(self.progress, **changes)
 
     def beat(self) -> None:
-        """Send the progress now."""
-        self.send(Beat(progress=self.progress, busy=self.busy))
-
-    def send(self, message: RunnerMessage) -> None:
-        """Send to the node, or drop where none is connected: it learns the phase when it comes."""
-        frame = encode_frame(message)
+        """Send the progress now, in place of an earlier one that has not left yet."""
+        frame = encode_frame(Beat(progress=self.progress, busy=self.busy))
         with self._changed:
             if not self._connected:
                 return
+            self._beat = frame
+        self.wake.wake()
+
+    def send(self, message: RunnerMessage) -> None:
+        """The mlx thread's way to the node, which waits for a slow one; only where the io thread
+        can meanwhile send. Without a node it is dropped: a new one learns the phase when it comes.
+        """
+        frame = encode_frame(message)
+        with self._changed:
             if self._bytes_waiting > OUTBOX_BYTES_MAX and not self._changed.wait_for(
                 lambda: not self._connected or self._bytes_waiting <= OUTBOX_BYTES_MAX,
                 OUTBOX_WAIT_SECONDS,
             ):
-                logger.warning("the node reads nothing: dropped %d bytes", len(frame))
-                return
-            self._frames.append(frame)
-            self._bytes_waiting += len(frame)
+                self._give_up()
+            self._append(frame)
         self.wake.wake()
+
+    def send_now(self, message: RunnerMessage) -> None:
+        """Send without ever waiting, from either thread."""
+        frame = encode_frame(message)
+        with self._changed:
+            if self._bytes_waiting > OUTBOX_URGENT_BYTES_MAX:
+                self._give_up()
+            self._append(frame)
+        self.wake.wake()
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the node read nothing for so long that the io thread shall disconnect it."""
+        return self._given_up
 
     def connected(self) -> None:
         """A node is there; what waited for an earlier one is gone."""
-        with self._changed:
-            self._frames.clear()
-            self._bytes_waiting = 0
-            self._connected = True
-            self._changed.notify_all()
+        self._reset(connected=True)
 
     def disconnected(self) -> None:
         """No node is there: what is said from now on is dropped."""
-        with self._changed:
-            self._frames.clear()
-            self._bytes_waiting = 0
-            self._connected = False
-            self._changed.notify_all()
+        self._reset(connected=False)
 
     def take_frames(self, bytes_max: int) -> bytes:
-        """The io thread takes frames to send, whole ones, about as many as asked for."""
+        """The io thread takes frames to send, whole ones, about as many as asked for, and a beat
+        with them however many more wait.
+        """
         taken: list[bytes] = []
         size = 0
         with self._changed:
@@ -99,5 +114,32 @@ class NodeChannel:
                 size += len(frame)
                 taken.append(frame)
             self._bytes_waiting -= size
+            taken.append(self._beat)
+            self._beat = b""
             self._changed.notify_all()
         return b"".join(taken)
+
+    def close(self) -> None:
+        """Let go of its descriptors."""
+        self.inbox.close()
+        self.wake.close()
+
+    def _append(self, frame: bytes) -> None:
+        if self._connected:
+            self._frames.append(frame)
+            self._bytes_waiting += len(frame)
+
+    def _give_up(self) -> None:
+        """A message left out would break the protocol, so the whole connection ends."""
+        logger.warning("the node reads nothing: %d bytes wait for it", self._bytes_waiting)
+        self._reset(connected=False)
+        self._given_up = True
+
+    def _reset(self, *, connected: bool) -> None:
+        with self._changed:
+            self._frames.clear()
+            self._bytes_waiting = 0
+            self._beat = b""
+            self._connected = connected
+            self._given_up = False
+            self._changed.notify_all()

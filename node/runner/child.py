@@ -88,6 +88,9 @@ class Child:
             self._flush()
         finally:
             listener.close()
+            if self._node is not None:
+                self._node.close()
+            self._selector.close()
             self._path.unlink(missing_ok=True)
         return results[0] if results else 0
 
@@ -230,7 +233,7 @@ class Child:
             failure = Failure(code="queue_full", message="too many requests wait for the runner")
         else:
             return
-        self._channel.send(
+        self._channel.send_now(
             Item(request=message.request.id, item=Failed(kind=BusyError.__name__, failure=failure))
         )
 
@@ -241,6 +244,9 @@ class Child:
     def _write(self) -> None:
         node = self._node
         if node is None:
+            return
+        if self._channel.is_given_up:
+            self._drop("it reads nothing")
             return
         try:
             while True:

@@ -322,7 +322,6 @@ class Node:
             self._lost = frozenset(gone)
         if after.cluster != before.cluster and after.cluster:
             self.mesh.set_cluster(after.cluster, after.cluster_name)
-            self.control.commands.cluster_changed()
         self.work.worker.wake()
 
     def _models_changed(self) -> None:

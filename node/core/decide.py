@@ -44,6 +44,7 @@ from node.model.topology import Candidate
 
 NAME_LENGTH_MAX = 64
 ADDRESSES_MAX = 16
+REASON_LENGTH_MAX = 200
 ID_CHARACTERS = 8
 PROOF_LAN = "lan"
 

@@ -11,8 +11,14 @@ from node.io import clock
 from node.io.wakeup import Wakeup
 from node.log import logger
 from node.model.command import Accepted, Answer, Command, CommandRequest, Refused, Wish
-from node.model.errors import BusyError, ConflictError, Failure, TimeoutExpiredError
-from node.model.ids import CommandId, ModelId, NodeId
+from node.model.errors import (
+    BusyError,
+    ConflictError,
+    Failure,
+    TimeoutExpiredError,
+    UsageError,
+)
+from node.model.ids import ClusterId, CommandId, ModelId, NodeId
 from node.model.topology import Plan
 from node.services.state_store import StateStore
 from node.wire.message import CommandSent, PlanAnswered, PlanAsked, ServiceMessage
@@ -22,6 +28,8 @@ RESEND_SECONDS_MAX = 5.0
 PENDING_MAX = 256
 """Commands of this node that wait for an answer; further ones are refused."""
 
+COMMAND_BYTES_MAX = 64 * 1024
+"""A quarter of what an event may have: a decision holds the command's words and more."""
 CLUSTER_CHANGED = "cluster_changed"
 
 _log = logger("commands")
@@ -41,12 +49,14 @@ class Commands:
         self,
         node: NodeId,
         store: StateStore,
+        cluster: Callable[[], ClusterId],
         master: Callable[[], NodeId | None],
         send: Callable[[NodeId, ServiceMessage], bool],
         decide_here: Callable[[CommandSent | PlanAsked], None],
     ) -> None:
         self._node = node
         self._store = store
+        self._cluster = cluster
         self._master = master
         self._send = send
         self._decide_here = decide_here
@@ -63,14 +73,17 @@ class Commands:
 
         Raises:
             TimeoutExpiredError: no answer in time.
-            BusyError: too many commands wait already.
+            BusyError: too many commands wait already. UsageError: it is too large.
         """
+        deadline = clock.monotonic() + timeout_seconds
         request = CommandRequest(id=self._new_id(), asked_by=self._node, command=command)
-        answer = await self._ask(request.id, CommandSent(request=request), timeout_seconds)
+        message = CommandSent(request=request, cluster=self._cluster())
+        _check_size(message)
+        answer = await self._ask(request.id, message, timeout_seconds)
         if not isinstance(answer, Accepted | Refused):
             raise TypeError(f"a command was answered by {type(answer).__name__}")
         if isinstance(answer, Accepted):
-            await self._store.reached(answer.index, timeout_seconds)
+            await self._store.reached(answer.index, max(0.1, deadline - clock.monotonic()))
         return answer
 
     async def plan(self, model: ModelId, wish: Wish, timeout_seconds: float) -> Plan:
@@ -80,7 +93,9 @@ class Commands:
             TimeoutExpiredError: no answer in time. ConflictError: this node changed its cluster.
         """
         id_ = self._new_id()
-        plan = await self._ask(id_, PlanAsked(id=id_, model=model, wish=wish), timeout_seconds)
+        message = PlanAsked(id=id_, model=model, wish=wish, cluster=self._cluster())
+        _check_size(message)
+        plan = await self._ask(id_, message, timeout_seconds)
         if isinstance(plan, Refused):
             raise ConflictError(plan.failure)
         if not isinstance(plan, Plan):
@@ -167,3 +182,19 @@ class Commands:
 
     def _new_id(self) -> CommandId:
         return CommandId("c-" + clock.random_hex(16))
+
+
+def _check_size(message: CommandSent | PlanAsked) -> None:
+    """Refuse here what no master could take.
+
+    Raises:
+        UsageError: it can't be sent, with the sizes.
+    """
+    try:
+        size = len(msgspec.msgpack.encode(message))
+    except (OverflowError, msgspec.MsgspecError, UnicodeEncodeError) as error:
+        raise UsageError.because("bad_command", f"the command can't be sent: {error}") from error
+    if size > COMMAND_BYTES_MAX:
+        raise UsageError.because(
+            "command_too_large", f"a command of {size} bytes; {COMMAND_BYTES_MAX} are allowed"
+        )

@@ -37,15 +37,17 @@ class ControlPlane:
         self.registers = RegisterStore(self.node, recovered.incarnation, self.store.feed)
         self.router = EventRouter(self.node, log, recovered, self.store, mesh.send)
         self.router.set_priority(1 if config.prefer_master else 0)
-        self.master = Master(self.node, self.router, self.facts, self._reply)
+        self.master = Master(self.node, self.router, self.facts, self._reply, self.state)
         self.router.attach_desk(self.master)
         self.commands = Commands(
             self.node,
             self.store,
+            lambda: self.router.cluster,
             lambda: self.router.master,
             mesh.send,
             lambda message: self.master.asked(self.node, message),
         )
+        self.router.on_reset = self.commands.cluster_changed
         self.membership = Membership(
             self.node, describe, self.state, self.router, mesh, self.commands.submit
         )

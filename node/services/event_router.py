@@ -98,6 +98,8 @@ class EventRouter:
         self._priority = 0
         self._offset_seconds = 0.0
         self.on_wake: Callable[[], None] = lambda: None
+        self.on_reset: Callable[[], None] = lambda: None
+        """Called before the own log is given up for another cluster's."""
         if snapshot is not None:
             store.install(decode_state(snapshot.state))
 
@@ -145,6 +147,7 @@ class EventRouter:
         self.set_peers(members)
 
     def _reset_state(self) -> None:
+        self.on_reset()
         self._order.abandon()
         self._waiting.clear()
         self._applied = NO_POSITION
@@ -187,6 +190,7 @@ class EventRouter:
 
         Raises:
             BusyError: the outbox is full, as while no master is known or the disk is full.
+            UsageError: the event is too large.
         """
         now = clock.monotonic()
         outcome = self._order.publish(now, encode_event(event), clock.wall())

@@ -15,7 +15,7 @@ from node.core.decide import Answered, Decided, as_event, decide
 from node.core.facts import Facts
 from node.core.follow_up import Memo, follow_up
 from node.core.placement.plan import plan
-from node.core.placement.wish import check, find_card, resolve
+from node.core.placement.wish import find_card
 from node.core.refusal import Refusal
 from node.core.replica.messages import Proposal
 from node.core.revalidate import Drop, Keep, Reject, revalidate
@@ -23,7 +23,7 @@ from node.io import clock
 from node.io.wakeup import Wakeup
 from node.log import logger
 from node.model.command import Answer, CommandRequest, Refused
-from node.model.errors import BusyError, Failure
+from node.model.errors import ExoctlError, Failure
 from node.model.event import (
     CommandDecided,
     DecisionWithdrawn,
@@ -76,6 +76,8 @@ class _Office(msgspec.Struct):
     memo: Memo
     suspected: dict[NodeId, float]
     decisions: dict[CommandId, EventId]
+    inherited: dict[CommandId, NodeId]
+    """Who asks for commands that an earlier master decided and that are not committed yet."""
 
 
 class Master:
@@ -87,11 +89,13 @@ class Master:
         router: Router,
         facts: Callable[[], Facts],
         reply: Callable[[NodeId, CommandAnswered | PlanAnswered], None],
+        committed: Callable[[], State],
     ) -> None:
         self._node = node
         self._router = router
         self._facts = facts
         self._reply = reply
+        self._committed = committed
         self._office: _Office | None = None
         self._wakeup = Wakeup()
 
@@ -99,7 +103,7 @@ class Master:
 
     def became_master(self, session: Session, tip: State) -> None:
         """Take office."""
-        self._office = _Office(session, tip, clock.monotonic(), Memo(), {}, {})
+        self._office = _Office(session, tip, clock.monotonic(), Memo(), {}, {}, {})
         self._wakeup.ring()
 
     def tip_appended(self, entries: tuple[Entry, ...]) -> None:
@@ -147,7 +151,7 @@ class Master:
     def asked(self, asker: NodeId, message: CommandSent | PlanAsked) -> None:
         """Decide a command or a plan; while not in office the asker is left to find who is."""
         office = self._office
-        if office is None:
+        if office is None or message.cluster != office.tip.cluster:
             return
         if isinstance(message, PlanAsked):
             answer = PlanAnswered(id=message.id, plan=self._plan(office.tip, message))
@@ -162,19 +166,16 @@ class Master:
         card = find_card(facts, asked.model)
         if isinstance(card, Refusal):
             return Plan(model=asked.model, candidates=(), refusal=card.failure)
-        wish = resolve(state, asked.wish)
-        if isinstance(wish, Refusal):
-            return Plan(model=asked.model, candidates=(), refusal=wish.failure)
-        problem = check(state, card, wish)
-        if problem is not None:
-            return Plan(model=asked.model, candidates=(), refusal=problem.failure)
-        return plan(state, card, wish, facts)
+        return plan(state, card, asked.wish, facts)
 
     def _decide(self, office: _Office, request: CommandRequest) -> None:
         decision = decide(office.tip, request, self._facts(), clock.random_hex)
         match decision:
-            case Answered(answer=answer):
+            case Answered(answer=answer) if request.id in self._committed().answers:
                 self._answer(request.asked_by, answer)
+            case Answered():
+                if len(office.inherited) < DECISIONS_MAX:
+                    office.inherited[request.id] = request.asked_by
             case Decided():
                 self._publish_decision(office, request, as_event(request, decision))
             case Refusal(kind=kind, failure=failure):
@@ -192,11 +193,9 @@ class Master:
 
         try:
             event_id = self._router.publish(event, settled)
-        except BusyError as error:
-            self._answer(
-                request.asked_by,
-                Refused(id=request.id, kind="BusyError", failure=error.failure),
-            )
+        except ExoctlError as error:
+            refused = Refused(id=request.id, kind=type(error).__name__, failure=error.failure)
+            self._answer(request.asked_by, refused)
             return
         if request.id not in office.tip.answers:
             _log.warning("decision %s waits for its place in the log", request.id)
@@ -215,12 +214,18 @@ class Master:
             office = self._office
             if office is None:
                 continue
+            self._answer_inherited(office)
             try:
                 self._watch_nodes(office)
                 self._follow_up(office)
-            except BusyError as error:
+            except ExoctlError as error:
                 _log.warning("%s", error.failure.message)
                 await anyio.sleep(TICK_SECONDS)
+
+    def _answer_inherited(self, office: _Office) -> None:
+        answers = self._committed().answers
+        for command in [command for command in office.inherited if command in answers]:
+            self._answer(office.inherited.pop(command), answers[command])
 
     def _watch_nodes(self, office: _Office) -> None:
         now = clock.monotonic()

@@ -9,6 +9,7 @@ import msgspec
 from node.core.apply import apply
 from node.handle import StreamItem
 from node.io.wakeup import Wakeup
+from node.model.errors import TimeoutExpiredError
 from node.model.session import Entry, Rewind, Session, SessionStarted
 from node.model.state import Snapshot, State
 from node.services.feed import Feed
@@ -66,7 +67,11 @@ class StateStore:
         self.feed.publish(Snapshot(state=state))
 
     async def reached(self, index: int, timeout_seconds: float) -> None:
-        """Return once the entry at `index` is folded in, or the deadline has passed."""
+        """Return once the entry at `index` is folded in.
+
+        Raises:
+            TimeoutExpiredError: it is not within the deadline.
+        """
         if self.state.index >= index:
             return
         wakeup = Wakeup()
@@ -76,7 +81,14 @@ class StateStore:
                 wakeup.ring()
 
         with self.listening(listener):
-            await wakeup.wait(timeout_seconds)
+            if await wakeup.wait(timeout_seconds):
+                return
+        raise TimeoutExpiredError.because(
+            "not_applied",
+            f"it was decided as entry {index}, but this node has only {self.state.index}"
+            f" after {timeout_seconds:g} s",
+            "see `exoctl status`: it holds as soon as this node hears its master again",
+        )
 
     @contextmanager
     def listening(self, listener: Callable[[State, State], None]) -> Generator[None]:

@@ -112,7 +112,9 @@ class Streams:
     """Both ends of every stream of this node; made once, no session touches it."""
 
     def __init__(self, tasks: TaskGroup, send: Send, serve: Serve, cancel: Cancel) -> None:
-        """`serve` generates on a runner of this node, `cancel` ends what it generates."""
+        """`serve` generates on a runner of this node; `cancel` ends what this node generates or
+        has taken.
+        """
         self._tasks = tasks
         self._send = send
         self._serve = serve
@@ -155,7 +157,7 @@ class Streams:
                 self._send(target, StreamClosed(request=request.id))
 
     def cancel(self, target: NodeId, request: RequestId) -> None:
-        """Have a generation that is read here end at its next step, with a last item."""
+        """Have `target` end a generation that it runs or has taken, with a last item."""
         self._send(target, StreamCancelled(request=request))
 
     async def _next_item(self, incoming: _Incoming) -> GenerationItem:
@@ -179,9 +181,7 @@ class Streams:
             case StreamCredit():
                 self._take_credit(peer, message)
             case StreamCancelled(request=request_id):
-                served = self._served.get(request_id)
-                if served is not None and served.peer == peer:
-                    self._cancel(request_id)
+                self._cancel(request_id)
             case StreamClosed(request=request_id):
                 served = self._served.get(request_id)
                 if served is not None and served.peer == peer:

@@ -44,7 +44,7 @@ class WorkPlane:
             self._stage_host,
         )
         self.supervisor.on_change(self.worker.runner_changed)
-        self.streams = Streams(tasks, mesh.send, self.supervisor.generate, self.supervisor.cancel)
+        self.streams = Streams(tasks, mesh.send, self.supervisor.generate, self.cancel_here)
         self.requests = Requests(
             mesh.node,
             control.registers,
@@ -55,11 +55,21 @@ class WorkPlane:
         self.on_models_changed: Callable[[], None] = lambda: None
 
     def cancel(self, request: RequestId) -> bool:
-        """End a generation wherever it runs; False where nobody runs it."""
-        target = self.requests.target(request) or self.requests.taker(request)
-        if target == self._node:
-            return self.supervisor.cancel(request)
-        if target is None:
+        """End a generation wherever it runs; False where nobody is known to run it."""
+        if self.cancel_here(request):
+            return True
+        taker = self.requests.taker(request)
+        if taker is None or taker == self._node:
+            return False
+        self.streams.cancel(taker, request)
+        return True
+
+    def cancel_here(self, request: RequestId) -> bool:
+        """End a generation that runs on this node, or that this node has taken."""
+        if self.supervisor.cancel(request):
+            return True
+        target = self.requests.target(request)
+        if target is None or target == self._node:
             return False
         self.streams.cancel(target, request)
         return True

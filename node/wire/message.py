@@ -6,7 +6,7 @@ Fields are only ever appended, each with a default. A tag, once given, is never 
 import msgspec
 
 from node.model.command import Answer, CommandRequest, Wish
-from node.model.ids import CommandId, ModelId, RequestId
+from node.model.ids import ClusterId, CommandId, ModelId, RequestId
 from node.model.machine import Address
 from node.model.register import Register
 from node.model.request import GenerationItem, GenerationRequest
@@ -20,6 +20,8 @@ class CommandSent(msgspec.Struct, frozen=True, tag="command", kw_only=True):
     """To the master: decide this. Sent again until answered."""
 
     request: CommandRequest
+    cluster: ClusterId = ClusterId("")
+    """Whose master is asked; another's ignores it."""
 
 
 class CommandAnswered(msgspec.Struct, frozen=True, tag="answer", kw_only=True):
@@ -34,6 +36,7 @@ class PlanAsked(msgspec.Struct, frozen=True, tag="plan", kw_only=True):
     id: CommandId
     model: ModelId
     wish: Wish
+    cluster: ClusterId = ClusterId("")
 
 
 class PlanAnswered(msgspec.Struct, frozen=True, tag="plan_answer", kw_only=True):

@@ -12,10 +12,12 @@ from node.core.replica.durable import ClusterJoined, SessionKept
 from node.handle import NodeHandle
 from node.io import clock
 from node.io.log_file import open_log
-from node.model.command import Accepted, CordonNode
-from node.model.ids import ClusterId, NodeId
+from node.model.command import Accepted, CommandRequest, CordonNode, RemoveNode, Wish
+from node.model.errors import UsageError
+from node.model.ids import ClusterId, CommandId, ModelId, NodeId
 from node.model.session import Session
 from node.runtime import open_node
+from node.wire.message import CommandSent
 
 
 def config(directory: Path) -> Config:
@@ -96,3 +98,46 @@ async def test_a_restarted_follower_finds_its_master_and_changes_nothing(tmp_pat
             await until(lambda: two.state.session == session and two.state.nodes == one.state.nodes)
             await decide(two)
             assert one.state.session == two.state.session == session
+
+
+async def test_a_command_that_no_master_can_take_is_refused_and_ends_nobody(
+    tmp_path: Path,
+) -> None:
+    async with (
+        open_node(config(tmp_path / "one")) as one,
+        open_node(config(tmp_path / "two")) as two,
+    ):
+        invite = await one.invite()
+        await two.join(invite.code, invite.addresses[0])
+        node = (await one.local()).node
+        for reason in ("x" * 300_000, "x" * 70_000, "\ud800"):
+            for handle in (one, two):
+                with pytest.raises(UsageError):
+                    await handle.submit(RemoveNode(node=node, reason=reason), 10)
+        with pytest.raises(UsageError):
+            await two.plan(ModelId("m"), Wish(context_tokens=10**30))
+        await decide(one)
+        await decide(two)
+
+
+async def test_a_command_of_the_cluster_that_was_left_is_not_carried_out_in_the_next(
+    tmp_path: Path,
+) -> None:
+    async with (
+        open_node(config(tmp_path / "one")) as one,
+        open_node(config(tmp_path / "two")) as two,
+    ):
+        invite = await one.invite()
+        await until(lambda: bool(two.state.cluster))
+        asked = CommandSent(
+            request=CommandRequest(
+                id=CommandId("c-1"), asked_by=(await two.local()).node,
+                command=CordonNode(node=(await one.local()).node),
+            ),
+            cluster=two.state.cluster,
+        )  # fmt: skip
+        await two.join(invite.code, invite.addresses[0])
+        master = one._commands._decide_here  # type: ignore[attr-defined]
+        master(asked)
+        await decide(one)
+        assert CommandId("c-1") not in one.state.answers

@@ -41,11 +41,13 @@ class Wire:
     def __init__(self, tasks: TaskGroup, count: int) -> None:
         self.up = True
         self.cancelled: list[RequestId] = []
+        """By the serving node."""
+        self.cancelled_by_reader: list[RequestId] = []
         self.closed_generators = 0
         self.count = count
         self.sent: list[ServiceMessage] = []
         self.gate: anyio.Semaphore | None = None
-        self.reader = Streams(tasks, self.to_server, self.generate, self.cancelled.append)
+        self.reader = Streams(tasks, self.to_server, self.generate, self.cancelled_by_reader.append)
         self.server = Streams(tasks, self.to_reader, self.generate, self.cancelled.append)
 
     async def generate(self, _: GenerationRequest) -> AsyncGenerator[GenerationItem, None]:
@@ -171,6 +173,9 @@ async def test_cancel_reaches_the_runner_of_the_serving_node() -> None:
         await anext(stream)
         wire.reader.cancel(SERVER, RequestId("q-1"))
         assert wire.cancelled == ["q-1"]
+        assert wire.cancelled_by_reader == []
+        wire.server.cancel(READER, RequestId("q-2"))
+        assert wire.cancelled_by_reader == ["q-2"]
         await stream.aclose()
 
 

@@ -213,7 +213,7 @@ def _govern(
     if isinstance(node, Refusal):
         return node
     if isinstance(command, RemoveNode):
-        return _remove(state, node, command.reason)
+        return _remove(state, node, command.reason[:REASON_LENGTH_MAX])
     if state.nodes[node].cordoned == command.cordoned:
         return Decided((), node)
     return Decided((NodeCordoned(node=node, cordoned=command.cordoned),), node)

@@ -7,7 +7,7 @@ from node.io import clock
 from node.io.wakeup import Wakeup
 from node.log import logger
 from node.model.command import Accepted, AdmitNode, Command, Refused, RemoveNode
-from node.model.errors import BusyError, ConflictError, ExoctlError, RefusedError
+from node.model.errors import ConflictError, ExoctlError, RefusedError
 from node.model.event import Event, NodeDescribed
 from node.model.ids import ClusterId, NodeId
 from node.model.machine import Address
@@ -180,7 +180,7 @@ class Membership:
             return  # it is on its way
         try:
             self._router.publish(wanted)
-        except BusyError as error:
+        except ExoctlError as error:
             _log.debug("%s", error.failure.message)
             return
         self._described, self._described_at = wanted, now

@@ -300,6 +300,13 @@ def test_removing_a_node_stops_the_instances_on_it() -> None:
     assert len(accepted(ruling(stopping, RemoveNode(node=B))).events) == 1
 
 
+def test_a_long_reason_is_cut() -> None:
+    decision = accepted(ruling(cluster()[0], RemoveNode(node=B, reason="x" * 10_000)))
+    (event,) = decision.events
+    assert isinstance(event, NodeRevoked)
+    assert event.reason == "x" * 200
+
+
 def test_the_last_node_is_not_removed() -> None:
     state, facts = cluster("a")
     decision = refused(ruling(state, RemoveNode(node=A), facts))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 import anyio
 import anyio.to_thread
+import psutil
 
 from node.io import clock
 from node.log import logger
@@ -22,7 +23,11 @@ Source = Callable[[], RegisterValue]
 
 
 class Reporter:
-    """Asks each source in turn; a value that has not changed is not sent."""
+    """Asks each source in turn; a value that has not changed is not sent.
+
+    A source that the system denies its figures (no file descriptor left, a process that is gone)
+    keeps its last value and is asked again at its next turn.
+    """
 
     def __init__(
         self,
@@ -39,6 +44,8 @@ class Reporter:
         self._sources = sources
         self._probe_machine = probe_machine
         self._due: dict[str, float] = dict.fromkeys(sources, 0.0)
+        self.failing: set[str] = set()
+        """Sources that could not be read the last time."""
 
     def peer_up(self, peer: NodeId) -> None:
         """A link is up: that peer gets everything."""
@@ -66,7 +73,8 @@ class Reporter:
             if now < self._due[name]:
                 continue
             self._due[name] = now + every_seconds
-            register = self._store.set_own(source())
+            value = self._read(name, source)
+            register = None if value is None else self._store.set_own(value)
             if register is not None:
                 changed.append(register)
         self._tell(tuple(changed))
@@ -74,11 +82,23 @@ class Reporter:
     async def _run_machine(self) -> None:
         while True:
             # Some of the figures come from files that can block for a moment.
-            figures = await anyio.to_thread.run_sync(self._probe_machine)
-            register = self._store.set_own(figures)
+            figures = await anyio.to_thread.run_sync(self._read, "machine", self._probe_machine)
+            register = None if figures is None else self._store.set_own(figures)
             if register is not None:
                 self._tell((register,))
             await anyio.sleep(MACHINE_SECONDS)
+
+    def _read(self, name: str, source: Source) -> RegisterValue | None:
+        """A source's value, or None where the system does not tell it."""
+        try:
+            value = source()
+        except (OSError, psutil.Error) as error:
+            if name not in self.failing:
+                _log.warning("figures of %s stay as they were: %s", name, error)
+            self.failing.add(name)
+            return None
+        self.failing.discard(name)
+        return value
 
     def _tell(self, registers: tuple[Register, ...]) -> None:
         if not registers:

@@ -13,7 +13,7 @@ from mlx_lm.generate import BatchGenerator, StopSequences
 from node.model.errors import BusyError, ExoctlError, Failure, InternalError
 from node.model.ids import RequestId
 from node.model.request import FinishReason, GenerationItem, GenerationRequest, Queued
-from node.runner.failures import failure_of, request_refused
+from node.runner.failures import StopAskedError, failure_of, request_refused
 from node.runner.generation import Generation, failed
 from node.runner.prefill_pace import PrefillPace
 from node.runner.prefix_cache import PrefixCache
@@ -28,6 +28,8 @@ FAULT_SECONDS = 10.0
 SPEED_SECONDS = 5.0
 WARM_UP_TOKENS = 9
 """Eight of them at once, then one by one."""
+ENDS_RUNNER = (ExoctlError, StopAskedError)
+"""No fault of a request or a step: the runner ends, whatever it was doing."""
 logger = logging.getLogger(__name__)
 
 Emit = Callable[[RequestId, GenerationItem], None]
@@ -173,6 +175,7 @@ class Engine:
 
         Raises:
             Exception: a second fault within a short time; the caller ends the runner.
+            StopAskedError: the node or a neighbour has ended it.
         """
         self._admit()
         if not self._running:
@@ -184,8 +187,8 @@ class Engine:
         began = time.monotonic()
         try:
             prompts, answers = self._generator.next()
-        except ExoctlError:
-            raise  # a lost stage: no step will ever work again
+        except ENDS_RUNNER:
+            raise  # a stop, or a lost stage: no step will ever work again
         except Exception as error:  # noqa: BLE001 - whatever mlx raises ends this batch alone
             self._recover(error)
             return
@@ -249,7 +252,7 @@ class Engine:
                     StopSequences([[token] for token in self._tokenizer.eos_token_ids])
                 ],
             )
-        except ExoctlError:
+        except ENDS_RUNNER:
             raise
         except Exception as error:  # one request's fault must stay its own
             logger.exception("request %s", generation.request.id)
@@ -290,7 +293,7 @@ class Engine:
             elif stopped:
                 self._leave(generation)
                 self._finish(generation, FinishReason.STOP)
-        except ExoctlError:
+        except ENDS_RUNNER:
             raise
         except Exception as error:  # one request's fault must stay its own
             logger.exception("request %s", generation.request.id)

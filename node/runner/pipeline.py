@@ -67,8 +67,8 @@ class PipelineModel:
         Raises:
             RunnerError: stage_lost.
         """
-        self._ring.following.send(StageLoaded())
-        message, _ = self._ring.previous.receive(None)
+        self._ring.send(StageLoaded())
+        message, _ = self._ring.receive(None)
         if not isinstance(message, StageLoaded):
             raise stage_lost("the last stage", "does not follow the protocol")
 
@@ -119,14 +119,14 @@ class PipelineModel:
                 return answer
 
     def _send(self, step: StageStep, arrays: list[mx.array]) -> None:
-        self._ring.following.send(step, arrays, self._seconds())
+        self._ring.send(step, arrays, self._seconds())
 
     def _seconds(self) -> float:
         return self._deadline.seconds(max((length for _, length, _ in self._under_way), default=1))
 
     def _receive(self) -> tuple[int, Crossing]:
         """The answer to the oldest step under way."""
-        message, arrays = self._ring.previous.receive(self._seconds())
+        message, arrays = self._ring.receive(self._seconds())
         sequence, length, sent = self._under_way.popleft()
         if not isinstance(message, StageAnswer) or message.sequence != sequence:
             raise RunnerError.because(

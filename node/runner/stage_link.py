@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from node.runner.failures import RunnerError
+from node.runner.failures import RunnerError, StopAskedError
 from node.runner.inbox import Inbox
 from node.runner.stage_frame import (
     StageFrameError,
@@ -27,8 +27,8 @@ KEEPALIVE_SECONDS = 5
 """A silent link is probed this often; a host that is gone is noticed after three probes."""
 
 
-class PeerGoneError(Exception):
-    """The neighbour has said goodbye."""
+class PeerGoneError(StopAskedError):
+    """The neighbour has said goodbye: a stop as well, only not by the own node."""
 
 
 def stage_lost(peer: str, what: str) -> RunnerError:

@@ -6,19 +6,24 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Sequence
+
+import mlx.core as mx
 
 from node.model.instance import StageAddress
 from node.runner.certificate import Certificate, is_pinned, make_certificate, tls_context
 from node.runner.failures import RunnerError
 from node.runner.inbox import Inbox
 from node.runner.protocol import Connect, Prepare
-from node.runner.stage_frame import StageHello
+from node.runner.stage_frame import StageHello, StageMessage
 from node.runner.stage_link import PeerGoneError, StageLink, stage_lost, tune
 
 CONNECT_SECONDS = 60.0
 GREETING_SECONDS = 5.0
 """How long a caller has to say who it is; the next caller waits meanwhile."""
 REDIAL_SECONDS = 0.2
+UNREAD_MESSAGES_MAX = 64
+"""Messages looked through for a goodbye once a link is lost."""
 GLANCE_SECONDS = 0.25
 """How often, while waiting for one neighbour, to look what became of dialling the other."""
 
@@ -184,17 +189,54 @@ class StageRing:
         """Notice a dead neighbour without reading anything.
 
         Raises:
-            RunnerError: stage_lost.
+            RunnerError: stage_lost. PeerGoneError: it had said goodbye.
         """
         poller = select.poll()
         hung_up = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
         for connection in self.sockets:
             poller.register(connection, hung_up)
         for descriptor, _ in poller.poll(0):
+            self._raise_if_goodbye()
             is_previous = descriptor == self.previous.socket.fileno()
             raise stage_lost(
                 "the stage before" if is_previous else "the next stage", "closed the connection"
             )
+
+    def send(
+        self, message: StageMessage, arrays: Sequence[mx.array] = (), seconds: float = 10.0
+    ) -> None:
+        """Send to the next stage.
+
+        Raises:
+            RunnerError: stage_lost. PeerGoneError: a neighbour had said goodbye.
+        """
+        try:
+            self.following.send(message, arrays, seconds)
+        except RunnerError:
+            self._raise_if_goodbye()
+            raise
+
+    def receive(self, seconds: float | None) -> tuple[StageMessage, list[mx.array]]:
+        """Receive from the stage before.
+
+        Raises:
+            RunnerError: stage_lost. PeerGoneError: a neighbour said goodbye.
+            StopAskedError: the node did.
+        """
+        try:
+            return self.previous.receive(seconds)
+        except RunnerError:
+            self._raise_if_goodbye()
+            raise
+
+    def _raise_if_goodbye(self) -> None:
+        """A link is lost: what came before on either tells whether somebody meant it."""
+        for link in (self.previous, self.following):
+            with contextlib.suppress(RunnerError):
+                for _ in range(UNREAD_MESSAGES_MAX):
+                    if not link.is_readable():
+                        break
+                    link.receive(GLANCE_SECONDS)
 
     def say_goodbye(self) -> None:
         """End both links on purpose."""

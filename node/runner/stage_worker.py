@@ -48,10 +48,10 @@ class StageWorker:
         Raises:
             RunnerError: stage_lost.
         """
-        message, _ = self._ring.previous.receive(None)
+        message, _ = self._ring.receive(None)
         if not isinstance(message, StageLoaded):
             raise stage_lost("the stage before", "does not follow the protocol")
-        self._ring.following.send(message)
+        self._ring.send(message)
 
     def listen(self, on_busy: Callable[[], None]) -> bool:
         """Do the next step if one has come; returns whether one had.
@@ -65,7 +65,7 @@ class StageWorker:
         if not self._ring.previous.is_readable():
             return False
         on_busy()
-        message, arrays = self._ring.previous.receive(self._stage_seconds)
+        message, arrays = self._ring.receive(self._stage_seconds)
         if not isinstance(message, StageStep):
             raise stage_lost("the stage before", "does not follow the protocol")
         for operation in message.operations:
@@ -74,7 +74,7 @@ class StageWorker:
             self._step(message, arrays)
             self.steps += 1
         elif not self._is_last:
-            self._ring.following.send(message, (), self._stage_seconds)
+            self._ring.send(message, (), self._stage_seconds)
         return True
 
     def _step(self, step: StageStep, arrays: list[mx.array]) -> None:
@@ -98,11 +98,11 @@ class StageWorker:
                 wants_hidden=step.wants_hidden,
                 extras=names,
             )
-            self._ring.following.send(onward, [tokens, *results], self._stage_seconds)
+            self._ring.send(onward, [tokens, *results], self._stage_seconds)
         elif step.wants_hidden:
             answer = StageAnswer(sequence=step.sequence, extras=names)
-            self._ring.following.send(answer, results, self._stage_seconds)
+            self._ring.send(answer, results, self._stage_seconds)
         else:
-            self._ring.following.send(StageAnswer(sequence=step.sequence), (), self._stage_seconds)
+            self._ring.send(StageAnswer(sequence=step.sequence), (), self._stage_seconds)
         if not step.wants_hidden:
             mx.clear_cache()  # as mlx-lm does after each part of a prompt

@@ -59,6 +59,8 @@ class LoopRing:
     def __init__(self, previous: QueueLink, following: QueueLink, backward: QueueLink) -> None:
         self.previous = previous
         self.following = _Following(following, backward)
+        self.send = following.send
+        self.receive = previous.receive
 
     def raise_if_broken(self) -> None:
         """Never broken."""

@@ -21,8 +21,10 @@ from node.model.request import (
     Sampling,
 )
 from node.runner.engine import Engine, EngineSettings
+from node.runner.failures import StopAskedError
 from node.runner.prefill_pace import Chunk, PrefillPace
 from node.runner.prompt import Tokenizer
+from node.runner.stage_link import PeerGoneError
 from node.runner.step_deadline import StepDeadline
 from tests.mlx.runner_process import chat
 
@@ -105,6 +107,31 @@ def test_a_second_failing_step_ends_the_runner(make: Any) -> None:
     with pytest.raises(RuntimeError, match="broken for good"):
         engine.step()
     assert isinstance(items["b"][-1], Failed)
+
+
+@pytest.mark.parametrize("end", [StopAskedError(), PeerGoneError("stage 1")])
+@pytest.mark.parametrize("place", ["step", "insert", "answer"])
+def test_a_stop_is_no_fault_of_what_it_interrupts(
+    make: Any, monkeypatch: pytest.MonkeyPatch, end: Exception, place: str
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise end
+
+    engine, model, items = make()
+    engine.warm_up()
+    if place == "insert":
+        monkeypatch.setattr(engine._generator, "insert", stop)
+        with pytest.raises(type(end)):
+            engine.submit(chat("a", "one", tokens_max=5))
+    else:
+        engine.submit(chat("a", "one", tokens_max=5))
+        if place == "step":
+            model.fault = end
+        else:
+            monkeypatch.setattr(engine._running[1], "take", stop)
+        with pytest.raises(type(end)):
+            run(engine)
+    assert not any(isinstance(item, Failed) for item in items.get("a", []))
 
 
 def test_a_request_waits_until_there_is_room_for_its_cache(make: Any) -> None:

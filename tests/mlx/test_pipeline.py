@@ -145,6 +145,32 @@ def test_the_end_of_another_stage_fails_rank_0(short_path: Path, tiny: Path) -> 
         assert children[1].process.wait(5) == 0
 
 
+def test_a_stop_while_a_stage_is_frozen_is_no_failure(short_path: Path, tiny: Path) -> None:
+    with stages(short_path, tiny, (0, 2, LAYERS), context_tokens=512) as children:
+        children[0].generate("q", "go on", tokens_max=500)
+        children[0].wait_for(lambda m: isinstance(m, Item) and isinstance(m.item, Delta))
+        children[1].process.send_signal(signal.SIGSTOP)
+        children[0].send(Shutdown())
+        assert children[0].collect("q")["q"].failed.failure.code == "runner_stopped"
+        children[0].phase(RunnerPhase.STOPPED, seconds=5)
+        assert children[0].process.wait(5) == 0
+
+
+def test_stages_stopped_one_after_the_other_in_an_answer_all_end_well(
+    short_path: Path, tiny: Path
+) -> None:
+    with stages(short_path, tiny, THREE, context_tokens=512) as children:
+        children[0].generate("q", "go on", tokens_max=500)
+        children[0].wait_for(lambda m: isinstance(m, Item) and isinstance(m.item, Delta))
+        children[1].send(Shutdown())
+        children[1].phase(RunnerPhase.STOPPED, seconds=5)
+        children[0].send(Shutdown())
+        assert children[0].collect("q")["q"].failed.failure.code == "runner_stopped"
+        for child in (children[0], children[2]):
+            child.phase(RunnerPhase.STOPPED, seconds=5)
+        assert [child.process.wait(5) for child in children] == [0, 0, 0]
+
+
 def split_files(model: Path) -> Path:
     """Every layer in a file of its own, as large models come."""
     arrays = mx.load(str(model / "model.safetensors"))

@@ -22,6 +22,7 @@ from node.runner.stage_frame import (
     decode_header,
 )
 from node.runner.stage_link import PeerGoneError, StageLink
+from node.runner.stage_ring import StageRing
 
 Pair = tuple[StageLink, StageLink]
 
@@ -79,6 +80,21 @@ def test_a_closed_link_and_a_goodbye_differ(pair: Pair) -> None:
     with pytest.raises(RunnerError) as lost:
         pair[1].receive(1)
     assert lost.value.failure.code == "stage_lost"
+
+
+def test_a_goodbye_explains_a_lost_link(pair: Pair) -> None:
+    one, other = socket.socketpair()
+    ring = StageRing(previous=pair[1], following=StageLink(one, "stage 1"))
+    try:
+        pair[0].send(StageAnswer(sequence=1))
+        pair[0].say_goodbye()
+        other.close()
+        with pytest.raises(PeerGoneError):
+            ring.send(StageAnswer(sequence=2))
+        with pytest.raises(RunnerError, match="is gone"):
+            ring.send(StageAnswer(sequence=3))
+    finally:
+        one.close()
 
 
 def test_a_stop_ends_the_wait(pair: Pair, inbox: Inbox) -> None:

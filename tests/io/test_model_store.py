@@ -1,10 +1,16 @@
+import contextlib
+import errno
 import json
+import logging
 import os
+import socket
 import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import anyio
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -359,3 +365,177 @@ async def test_a_removed_model_is_gone_at_the_next_look(tmp_path: Path) -> None:
         path.unlink()
     directory.rmdir()
     assert await scene.look() == {}
+
+
+# -- what else may lie there -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def locked(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """Takes away what a normal user lacks; these tests may run as one whom no mode stops."""
+    closed: list[str] = []
+    real_stat, real_scandir, real_listdir, real_open = os.stat, os.scandir, os.listdir, os.open
+
+    def refuse(path: object) -> None:
+        text = str(path)
+        if any(text.startswith(f"{each}/") for each in closed):
+            raise PermissionError(errno.EACCES, "Permission denied", text)
+
+    def guard(real: Callable[..., object], name: str) -> None:
+        def guarded(path: object = ".", *arguments: object, **options: object) -> object:
+            refuse(f"{path}/" if name in ("scandir", "listdir") else path)
+            return real(path, *arguments, **options)
+
+        monkeypatch.setattr(os, name, guarded)
+
+    guard(real_stat, "stat")
+    guard(real_scandir, "scandir")
+    guard(real_listdir, "listdir")
+    guard(real_open, "open")
+    return lambda path: closed.append(str(path))
+
+
+async def test_a_directory_that_may_not_be_searched_hides_no_other(
+    tmp_path: Path, locked: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = Scene(tmp_path)
+    scene.write("tiny")
+    scene.write("closed")
+    scene.write("owner/tiny")
+    (scene.root / "lost+found").mkdir()
+    (scene.root / "to_secret").symlink_to(tmp_path / "secret" / "model")
+    for place in (scene.root / "lost+found", scene.root / "closed", tmp_path / "secret"):
+        locked(place)
+    with caplog.at_level(logging.WARNING):
+        held = await scene.look()
+        await scene.look()
+    assert [name for name in held if held[name].complete] == ["owner/tiny", "tiny"]
+    failure = held["closed"].failure
+    assert failure is not None
+    assert (failure.code, "closed" in failure.message) == ("model_unreadable", True)
+    told = [record.getMessage() for record in caplog.records]
+    assert len([line for line in told if "lost+found" in line]) == 1
+
+
+async def test_a_model_directory_that_may_not_be_read_is_told_and_empty(
+    tmp_path: Path, locked: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    other = tmp_path / "other"
+    scene = Scene(tmp_path, other)
+    scene.write("tiny", other)
+    scene.write("hidden")
+    locked(scene.root)
+    with caplog.at_level(logging.WARNING):
+        assert list(await scene.look()) == ["tiny"]
+    assert str(scene.root) in caplog.text
+
+
+needs_odd_names = pytest.mark.skipif(
+    sys.platform == "darwin", reason="this system's disks refuse names that are not UTF-8"
+)
+
+
+def odd(directory: Path, name: bytes) -> Path:
+    return directory / os.fsdecode(name)
+
+
+@needs_odd_names
+async def test_names_that_are_not_utf8_are_told_of_and_keep_no_model_away(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.write("tiny")
+    odd(scene.write("annotated"), b"\xff.txt").touch()
+    odd(scene.write("linked"), b"\xfe.txt").symlink_to("/etc/hostname")
+    odd(scene.root, b"\xfd").mkdir()
+    held = await scene.look()
+    assert {name: held[name].complete for name in held} == {
+        "annotated": True,
+        "linked": False,
+        "tiny": True,
+    }
+    assert b"udcfe.txt" in msgspec.msgpack.encode(scene.store.figures())
+
+
+@needs_odd_names
+async def test_models_below_a_path_that_is_not_utf8_say_so(tmp_path: Path) -> None:
+    root = odd(tmp_path, b"\xff")
+    scene = Scene(tmp_path, root)
+    scene.write("tiny", root)
+    failure = (await scene.look())["tiny"].failure
+    assert failure is not None
+    assert failure.code == "model_path_not_utf8"
+    assert msgspec.msgpack.encode(scene.store.figures())
+    for model in ("tiny", "none"):
+        with pytest.raises(NotFoundError) as caught:
+            scene.store.directory_of(ModelId(model))
+        assert msgspec.msgpack.encode(caught.value.failure)
+
+
+@pytest.mark.parametrize("name", [".exoctl-source", CARD_NAME, "config.json", "notes"])
+async def test_a_pipe_in_a_model_is_never_waited_for(tmp_path: Path, name: str) -> None:
+    scene = Scene(tmp_path)
+    directory = scene.write("tiny")
+    (directory / name).unlink(missing_ok=True)
+    os.mkfifo(directory / name)
+    with anyio.fail_after(20.0):
+        held = await scene.look()
+    assert [each.complete for each in held.values()] == [True] * (name != "config.json")
+
+
+async def test_a_kept_card_of_nonsense_is_made_anew(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    directory = scene.write("tiny")
+    (directory / CARD_NAME).write_bytes(b'{"x": ' + b"[" * 200_000)
+    assert (await scene.look())["tiny"].complete
+
+
+async def test_a_failure_of_a_model_is_never_long(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    directory = scene.write("tiny")
+    (directory / INDEX).write_text(json.dumps({"weight_map": {"x": "y" * 1_000_000}}))
+    failure = (await scene.look())["tiny"].failure
+    assert failure is not None
+    assert len(failure.message) <= 4000
+
+
+_NAMES = st.sampled_from(
+    [b"config.json", b"tokenizer.json", b"model.safetensors", INDEX.encode(), CARD_NAME.encode()]
+) | st.binary(min_size=1, max_size=60).map(
+    lambda name: name.replace(b"/", b"_").replace(b"\0", b"_")
+).filter(lambda name: name not in (b".", b".."))
+_KINDS = st.sampled_from(["file", "directory", "loop", "nowhere", "out", "pipe", "socket", "deep"])
+
+
+def put(directory: bytes, name: bytes, kind: str) -> None:
+    path = os.path.join(directory, name)  # noqa: PTH118 - Path takes no bytes
+    if os.path.lexists(path):
+        return
+    match kind:
+        case "file":
+            Path(os.fsdecode(path)).write_bytes(name)
+        case "directory" | "deep":
+            Path(os.fsdecode(path)).mkdir()
+            if kind == "deep":
+                put(path, b"config.json", "file")
+                put(path, name, "file")
+        case "pipe":
+            os.mkfifo(path)
+        case "socket":
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(path)
+        case _:
+            target = {"loop": name, "nowhere": b"no such place", "out": b"/etc"}[kind]
+            os.symlink(target, path)  # noqa: PTH211 - Path takes no bytes
+
+
+@given(entries=st.lists(st.tuples(st.booleans(), _NAMES, _KINDS), max_size=12))
+def test_whatever_lies_there_a_look_ends_and_can_be_told(
+    tmp_path_factory: pytest.TempPathFactory, entries: list[tuple[bool, bytes, str]]
+) -> None:
+    scene = Scene(tmp_path_factory.mktemp("m"))
+    tiny = scene.write("tiny")
+    for inside, name, kind in entries:
+        with contextlib.suppress(OSError):  # no such name here, or too long for a socket
+            put(os.fsencode(tiny if inside else scene.root), name, kind)
+    anyio.run(scene.store.scan)
+    assert "tiny" in [held.card.model for held in scene.store.figures().held]
+    assert msgspec.msgpack.encode(scene.store.figures())

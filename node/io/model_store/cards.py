@@ -10,8 +10,9 @@ from pathlib import Path
 import anyio
 import msgspec
 
+from node.core.failure_text import short_failure, short_text
 from node.io.child_process import child_environment, make_private
-from node.io.model_store.weight_files import FileStamp
+from node.io.model_store.weight_files import NONSENSE, FileStamp, read_regular
 from node.model.card import ModelCard
 from node.model.errors import Failure
 from node.model.ids import ModelId
@@ -52,8 +53,9 @@ def library_version() -> str:
 
 def fingerprint_of(stamps: Mapping[str, FileStamp], library: str) -> str:
     """Changes with any file of a model, with the version of cards, and with that of mlx-lm."""
-    parts = (CARD_VERSION, library, sorted(stamps.items()))
-    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
+    # Written out in ASCII: no name and no time that a disk can hold is too odd for that.
+    files = sorted((os.fsencode(name), stamp) for name, stamp in stamps.items())
+    return hashlib.sha256(ascii((CARD_VERSION, library, files)).encode()).hexdigest()
 
 
 def unknown_card(model: ModelId, source: str) -> ModelCard:
@@ -88,10 +90,8 @@ class CardShelf:
         """The card that was made of exactly these files; None where there is none."""
         for path in (directory / CARD_NAME, self._elsewhere(directory)):
             try:
-                if path.stat().st_size > CARD_BYTES_MAX:
-                    continue
-                kept = _kept.decode(path.read_bytes())
-            except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+                kept = _kept.decode(read_regular(path, CARD_BYTES_MAX))
+            except (OSError, *NONSENSE):
                 continue
             if kept.fingerprint == fingerprint:
                 return kept.card
@@ -124,11 +124,11 @@ class CardShelf:
             return _failure(f"{directory} could not be looked at: {error}")
         lines = done.stdout.strip().splitlines() or [b""]
         if done.returncode == 0:
-            with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            with contextlib.suppress(*NONSENSE):
                 return _card.decode(lines[-1])
-        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+        with contextlib.suppress(*NONSENSE):
             refused = _refusal.decode(lines[-1]).error
-            return refused if isinstance(refused, Failure) else _failure(refused)
+            return short_failure(refused) if isinstance(refused, Failure) else _failure(refused)
         said = done.stderr.decode(errors="replace").strip().splitlines()[-_LINES_SHOWN:]
         return _failure(
             f"looking at {directory} ended with exit code {done.returncode}: {'; '.join(said)}"
@@ -152,6 +152,6 @@ def _replace(path: Path, content: bytes) -> None:
 def _failure(message: str) -> Failure:
     return Failure(
         code="model_unreadable",
-        message=message,
+        message=short_text(message),
         remedy="fetch the model again, or choose one that mlx-lm supports",
     )

@@ -17,10 +17,18 @@ import anyio.to_thread
 import msgspec
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from node.core.failure_text import short_failure, short_text
 from node.io.child_process import child_environment, signal_group
 from node.io.durability import sync_directory
 from node.io.model_store.names import directory_in
-from node.io.model_store.weight_files import SOURCE_NAME, check, source_of, stamps_of
+from node.io.model_store.weight_files import (
+    NONSENSE,
+    SOURCE_NAME,
+    check,
+    read_regular,
+    source_of,
+    stamps_of,
+)
 from node.model.errors import (
     ConflictError,
     ExoctlError,
@@ -125,9 +133,9 @@ class EmbeddedModel:
         """
         if await anyio.to_thread.run_sync(self.is_ready):
             return
-        source = self._find_source()
-        self._refuse_foreign()
         try:
+            source = self._find_source()
+            self._refuse_foreign()
             self._root.mkdir(parents=True, exist_ok=True)
             with anyio.fail_after(CONVERT_SECONDS_MAX):
                 async with self._lock(progress) as descriptor:
@@ -136,7 +144,7 @@ class EmbeddedModel:
         except TimeoutError:
             raise TimeoutExpiredError.because(
                 "convert_timeout",
-                f"converting {source.name} took longer than {CONVERT_SECONDS_MAX:.0f} s",
+                f"converting {EMBEDDED_MODEL} took longer than {CONVERT_SECONDS_MAX:.0f} s",
                 "see whether the machine is very busy; it is tried again",
             ) from None
         except OSError as error:
@@ -147,7 +155,7 @@ class EmbeddedModel:
         if self.directory.exists() and source_of(self.directory) != EMBEDDED_SOURCE:
             raise ConflictError.because(
                 "embedded_name_taken",
-                f"{self.directory} holds something that is no whole model",
+                short_text(f"{self.directory} holds something that is no whole model"),
                 f"complete it, or move it away to have {EMBEDDED_MODEL} made there",
             )
 
@@ -221,7 +229,7 @@ class EmbeddedModel:
                 return _Line(error=f"the converter printed a line of over {LINE_BYTES_MAX} bytes")
             try:
                 last = _line.decode(raw)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except NONSENSE:
                 continue  # something else printed into its output
             if last.fraction - told >= _PROGRESS_STEP:
                 told = last.fraction
@@ -247,8 +255,8 @@ class EmbeddedModel:
 
     def _progress_of_another(self) -> _Line | None:
         try:
-            return _line.decode((self._root / _PROGRESS_NAME).read_bytes())
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            return _line.decode(read_regular(self._root / _PROGRESS_NAME, LINE_BYTES_MAX))
+        except (OSError, *NONSENSE):
             return None  # it has just begun, or just ended
 
 
@@ -271,18 +279,18 @@ def _remove(path: Path) -> None:
 def _disk_failure(root: Path, error: OSError) -> Failure:
     return Failure(
         code="models_not_writable",
-        message=f"{error.filename or root}: {error.strerror or error}",
+        message=short_text(f"{error.filename or root}: {error.strerror or error}"),
         remedy="free some disk space, or choose another directory with --model-dir",
     )
 
 
 def _convert_failure(last: _Line, exit_code: int) -> Failure:
     if isinstance(last.error, Failure):
-        return last.error
+        return short_failure(last.error)
     reason = last.error or f"the converter ended with exit code {exit_code}"
     full = "no space left" in reason.lower()
     return Failure(
         code="disk_full" if full else "convert_failed",
-        message=f"{EMBEDDED_MODEL} could not be converted: {reason}",
+        message=short_text(f"{EMBEDDED_MODEL} could not be converted: {reason}"),
         remedy="free some disk space; it is tried again" if full else "it is tried again",
     )

@@ -7,10 +7,19 @@ from pathlib import Path
 import anyio.to_thread
 import msgspec
 
+from node.core.failure_text import short_text
 from node.io.model_store.cards import CardShelf, fingerprint_of, library_version, unknown_card
 from node.io.model_store.embedded import EmbeddedModel
 from node.io.model_store.names import lies_within, parse_model_id
-from node.io.model_store.weight_files import CONFIG_NAME, FileStamp, check, source_of, stamps_of
+from node.io.model_store.weight_files import (
+    CONFIG_NAME,
+    FileStamp,
+    check,
+    source_of,
+    stamps_of,
+    unreadable,
+)
+from node.log import logger
 from node.model.card import ModelCard
 from node.model.errors import BusyError, Failure, NotFoundError, UsageError
 from node.model.ids import ModelId
@@ -18,6 +27,10 @@ from node.model.register import HeldModel, ModelFigures
 
 MODELS_MAX = 1000
 """Models that are listed; further ones are passed over."""
+BYTES_MAX = 2**63 - 1
+"""What is told of a model at most: sparse files can claim more than a number on the wire holds."""
+
+_log = logger("models")
 
 
 class ModelTools(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +53,7 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_on_disk(self) -> int:
-        return sum(max(0, size) for size, _ in self.stamps.values())
+        return min(BYTES_MAX, sum(max(0, size) for size, _ in self.stamps.values()))
 
 
 class ModelStore:
@@ -61,6 +74,8 @@ class ModelStore:
         self._found: dict[ModelId, _Found] | None = None
         self._checked: dict[Path, tuple[str, Failure | None]] = {}
         self._described: dict[Path, tuple[str, ModelCard | Failure]] = {}
+        self._passed_over: dict[Path, str] = {}
+        """Places that can't be looked into and are no model, with what the system says."""
         self.embedded = EmbeddedModel(self._roots[0], tools.convert, environment)
 
     async def scan(self) -> None:
@@ -92,7 +107,7 @@ class ModelStore:
             raise BusyError.because("models_unread", "the models are being looked through")
         found = self._found.get(model)
         if found is None:
-            places = ", ".join(str(root) for root in self._roots)
+            places = short_text(", ".join(str(root) for root in self._roots))
             raise NotFoundError.because(
                 "model_not_found",
                 f"no model {model!r} lies in {places}",
@@ -138,60 +153,129 @@ class ModelStore:
 
     def _scan(self) -> dict[ModelId, _Found]:
         models: dict[ModelId, _Found] = {}
+        passed_over: dict[Path, str] = {}
         for root in self._roots:
-            for directory in _model_directories(root):
-                found = self._look(root, directory)
+            for directory, failure in _model_directories(root, passed_over):
+                found = self._look(root, directory, failure)
+                if found is None and failure is not None:
+                    passed_over[directory] = failure.message
                 if found is not None and len(models) < MODELS_MAX:
                     models.setdefault(found.model, found)
+        for place in passed_over.keys() - self._passed_over.keys():
+            _log.warning("passed over: %s", passed_over[place])
+        self._passed_over = passed_over
         present = {found.directory for found in models.values()}
         for cache in (self._checked, self._described):
             for gone in cache.keys() - present:
                 del cache[gone]
         return models
 
-    def _look(self, root: Path, directory: Path) -> _Found | None:
+    def _look(self, root: Path, directory: Path, failure: Failure | None) -> _Found | None:
+        """What lies there; `failure` where that can't even be told to be a model. Never raises for
+        what is on the disk: one model must not keep the others from being found.
+        """
         try:
             model = parse_model_id(directory.relative_to(root).as_posix())
-            stamps = stamps_of(directory)
-        except (UsageError, OSError):
-            return None  # no name that could be asked for, or gone since it was listed
-        fingerprint = fingerprint_of(stamps, self._library)
-        checked = self._checked.get(directory)
-        if checked is None or checked[0] != fingerprint:
-            checked = self._checked[directory] = fingerprint, check(directory, stamps, root)
+        except UsageError:
+            return None  # no name that could be asked for
+        stamps: dict[str, FileStamp] = {}
+        fingerprint = ""
+        try:
+            if failure is None:
+                stamps = stamps_of(directory)
+                fingerprint = fingerprint_of(stamps, self._library)
+                failure = self._check(root, directory, stamps, fingerprint)
+        except FileNotFoundError:
+            return None  # gone since it was listed
+        except (OSError, ValueError) as error:
+            failure = unreadable(directory, error)
         return _Found(
             model=model,
             directory=directory,
             stamps=stamps,
             fingerprint=fingerprint,
             source=source_of(directory),
-            failure=checked[1] if lies_within(directory, root) else _outside(directory, root),
+            failure=failure,
         )
 
+    def _check(
+        self, root: Path, directory: Path, stamps: Mapping[str, FileStamp], fingerprint: str
+    ) -> Failure | None:
+        if not lies_within(directory, root):
+            return _outside(directory, root)
+        if not _is_utf8(directory):
+            return _unspeakable(directory)
+        checked = self._checked.get(directory)
+        if checked is None or checked[0] != fingerprint:
+            checked = self._checked[directory] = fingerprint, check(directory, stamps, root)
+        return checked[1]
 
-def _model_directories(root: Path) -> Iterator[Path]:
-    """Directories with a config.json: at the top, or one below for `owner/name`."""
-    for directory in _subdirectories(root):
-        if (directory / CONFIG_NAME).is_file():
-            yield directory
+
+def _model_directories(
+    root: Path, passed_over: dict[Path, str]
+) -> Iterator[tuple[Path, Failure | None]]:
+    """Directories with a config.json: at the top, or one below for `owner/name`.
+
+    Where it can't be told whether there is one, with the failure. What can't even be listed is
+    noted in `passed_over`.
+    """
+    for directory in _subdirectories(root, passed_over):
+        is_model, failure = _holds_config(directory)
+        if is_model:
+            yield directory, failure
         elif lies_within(directory, root):
-            for inner in _subdirectories(directory):
-                if (inner / CONFIG_NAME).is_file():
-                    yield inner
+            for inner in _subdirectories(directory, passed_over):
+                is_model, failure = _holds_config(inner)
+                if is_model:
+                    yield inner, failure
 
 
-def _subdirectories(directory: Path) -> list[Path]:
+def _holds_config(directory: Path) -> tuple[bool, Failure | None]:
     try:
-        return sorted(
-            path for path in directory.iterdir() if not path.name.startswith(".") and path.is_dir()
-        )
-    except OSError:
-        return []
+        return (directory / CONFIG_NAME).is_file(), None
+    except (OSError, ValueError) as error:
+        return True, unreadable(directory, error)
+
+
+def _subdirectories(directory: Path, passed_over: dict[Path, str]) -> Iterator[Path]:
+    try:
+        paths = sorted(directory.iterdir())
+    except FileNotFoundError:
+        return  # not made yet, or gone since it was listed
+    except OSError as error:
+        passed_over[directory] = unreadable(directory, error).message
+        return
+    for path in paths:
+        if path.name.startswith("."):
+            continue
+        try:
+            is_directory = path.is_dir()
+        except (OSError, ValueError) as error:
+            passed_over[path] = unreadable(path, error).message
+            continue
+        if is_directory:
+            yield path
+
+
+def _is_utf8(path: Path) -> bool:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _unspeakable(directory: Path) -> Failure:
+    return Failure(
+        code="model_path_not_utf8",
+        message=short_text(f"the path {directory} is not UTF-8, so no runner can be told of it"),
+        remedy="rename the directory, or choose another with --model-dir",
+    )
 
 
 def _outside(directory: Path, root: Path) -> Failure:
     return Failure(
         code="model_outside",
-        message=f"{directory} leads out of {root}",
+        message=short_text(f"{directory} leads out of {root}"),
         remedy="name its real place as a further model directory; links out are not followed",
     )

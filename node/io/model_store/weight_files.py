@@ -1,11 +1,14 @@
 """Whether a model's files are all there and whole, as their own headers promise."""
 
+import os
+import stat
 import struct
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
+from node.core.failure_text import short_text
 from node.io.model_store.names import lies_within
 from node.model.errors import Failure
 
@@ -18,10 +21,12 @@ CONFIG_NAME = "config.json"
 SOURCE_NAME = ".exoctl-source"
 """One line: where the model comes from; `local` where there is none."""
 SOURCE_CHARACTERS_MAX = 300
+SOURCE_BYTES_MAX = 64 * 1024
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "tiktoken.model")
 _LENGTH = struct.Struct("<Q")
 
-_NONSENSE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+NONSENSE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding a file that anybody may have written can raise."""
 
 FileStamp = tuple[int, int]
 """Size in bytes, time of the last change in nanoseconds."""
@@ -57,18 +62,34 @@ def stamps_of(directory: Path) -> dict[str, FileStamp]:
         except OSError:
             stamps[path.name] = (-1, 0)  # a link to nowhere
             continue
-        if path.is_file():
+        if stat.S_ISREG(found.st_mode):
             stamps[path.name] = (found.st_size, found.st_mtime_ns)
     return stamps
+
+
+def read_regular(path: Path, bytes_max: int) -> bytes:
+    """Read a file that ought to be small. Never waits, as reading a pipe of that name would.
+
+    Raises:
+        OSError: it can't be read, is no regular file, or is larger.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(f"{path} is no regular file")
+        if found.st_size > bytes_max:
+            raise OSError(f"{path} has {found.st_size} bytes; {bytes_max} are allowed")
+        return file.read(bytes_max)
 
 
 def source_of(directory: Path) -> str:
     """Where a model comes from: `embedded`, `local`, or a hub repository with its revision."""
     try:
-        with (directory / SOURCE_NAME).open(encoding="utf-8", errors="replace") as file:
-            line = file.readline(SOURCE_CHARACTERS_MAX).strip()
+        content = read_regular(directory / SOURCE_NAME, SOURCE_BYTES_MAX)
     except OSError:
         return "local"
+    line = content.decode(errors="replace").partition("\n")[0][:SOURCE_CHARACTERS_MAX].strip()
     return line if line.isprintable() and line else "local"
 
 
@@ -84,17 +105,13 @@ def check(directory: Path, stamps: Mapping[str, FileStamp], root: Path) -> Failu
     try:
         return _check_files(directory, stamps)
     except OSError as error:
-        return _failure(
-            "model_unreadable",
-            f"{error.filename or directory}: {error.strerror}",
-            "check who owns the model's files",
-        )
+        return unreadable(directory, error)
 
 
 def _check_files(directory: Path, stamps: Mapping[str, FileStamp]) -> Failure | None:
     try:
         expected = _expected_files(directory, stamps)
-    except _NONSENSE:
+    except NONSENSE:
         return _incomplete(f"{directory / INDEX_NAME} is no index of weight files")
     if not expected:
         return _incomplete(f"{directory} holds no .safetensors file")
@@ -137,7 +154,7 @@ def _check_weights(path: Path, size: int, tensors: set[str]) -> Failure | None:
             for name, raw in header.items()
             if name != "__metadata__"
         ]
-    except _NONSENSE:
+    except NONSENSE:
         return _incomplete(f"the header of {path} can't be read")
     promised = _LENGTH.size + length + max(ends, default=0)
     if size != promised:
@@ -148,9 +165,17 @@ def _check_weights(path: Path, size: int, tensors: set[str]) -> Failure | None:
     return None
 
 
+def unreadable(directory: Path, error: OSError | ValueError) -> Failure:
+    """Why a directory that may hold a model can't be looked at."""
+    message = f"{directory}: {error}"
+    if isinstance(error, OSError) and error.strerror:
+        message = f"{os.fsdecode(error.filename or directory)}: {error.strerror}"
+    return _failure("model_unreadable", message, "check who owns the model's files, and their mode")
+
+
 def _incomplete(message: str) -> Failure:
     return _failure("model_incomplete", message, "remove the model and fetch it again")
 
 
 def _failure(code: str, message: str, remedy: str) -> Failure:
-    return Failure(code=code, message=message, remedy=remedy)
+    return Failure(code=code, message=short_text(message), remedy=remedy)

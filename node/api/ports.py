@@ -9,7 +9,8 @@ from node.api.guard import is_loopback
 from node.model.errors import ConflictError, ExoctlError, UsageError
 from node.model.machine import Address
 
-BACKLOG = 128
+BACKLOG = 64
+"""Connections that wait to be accepted; all may be accepted, each with its file, in one go."""
 
 
 def open_sockets(host: str, port: int) -> tuple[Address, list[socket.socket]]:

@@ -10,6 +10,7 @@ import uvicorn
 from anyio.abc import TaskStatus
 
 from node.api.application import build_application
+from node.api.connection import Connection, connections_max
 from node.api.context import ApiContext, Timing
 from node.api.guard import HEADER_BYTES_MAX, Guard, allowed_hosts
 from node.api.ports import BACKLOG, open_sockets
@@ -22,8 +23,6 @@ from node.model.machine import Address
 if TYPE_CHECKING:
     import socket
 
-CONNECTIONS_MAX = 1000
-"""Connections at once; further ones are answered 503."""
 IDLE_SECONDS_MAX = 30
 """How long an idle connection stays open."""
 
@@ -97,7 +96,7 @@ def _settings(application: RequestIds, timing: Timing) -> uvicorn.Config:
     _adopt_uvicorn_log()
     return uvicorn.Config(
         application,
-        http="h11",
+        http=Connection,
         ws="none",
         lifespan="off",
         interface="asgi3",
@@ -105,7 +104,7 @@ def _settings(application: RequestIds, timing: Timing) -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=CONNECTIONS_MAX,
+        limit_concurrency=connections_max(),
         backlog=BACKLOG,
         timeout_keep_alive=IDLE_SECONDS_MAX,
         timeout_graceful_shutdown=timing.stop_seconds,  # pyright: ignore[reportArgumentType]

@@ -200,7 +200,11 @@ class Serving:
                 pipeline.listen_while_idle()
 
     def _obey(self, engine: Engine) -> None:
-        for command in self._channel.inbox.take():
+        commands = self._channel.inbox.take()
+        if any(isinstance(command, Generate) for command in commands):
+            # Reading a prompt runs the model's own template, which may never end.
+            self._channel.busy = True
+        for command in commands:
             if isinstance(command, Shutdown):
                 raise StopAskedError
             if isinstance(command, Generate):

@@ -1,5 +1,6 @@
 """One runner child: its life, its protocol, and requests that must not hurt one another."""
 
+import json
 import signal
 import stat
 import time
@@ -205,7 +206,9 @@ def test_every_way_of_sampling_works_and_probabilities_are_told(runner: RunnerPr
         frequency_penalty=0.5, repetition_penalty=1.1, logit_bias={65: 2.0},
     )  # fmt: skip
     answer = runner.ask("q", "hello", tokens_max=6, sampling=sampling, top_logprobs=3)
+    assert len(answer.tokens) >= 1
     for delta in answer.deltas:
+        assert len(delta.logprobs) == len(delta.tokens)
         for logprob in delta.logprobs:
             assert logprob.logprob <= 0
             assert len(logprob.top) == 3
@@ -309,6 +312,22 @@ def test_the_context_bound_says_both_numbers(runner: RunnerProcess) -> None:
     assert "256" in failure.message
     to_the_end = runner.ask("q", "x" * 243).finished
     assert to_the_end.usage.prompt_tokens + to_the_end.usage.output_tokens <= 256
+
+
+def test_a_template_that_never_ends_is_seen_as_work_without_a_step(short_path: Path) -> None:
+    model = write_tiny_model(short_path / "model")
+    settings = json.loads((model / "tokenizer_config.json").read_text())
+    settings["chat_template"] = (
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    )
+    (model / "tokenizer_config.json").write_text(json.dumps(settings))
+    with stages(short_path / "r", model, (0, LAYERS)) as children:
+        steps = children[0].now().progress.steps
+        children[0].generate("q", "go on", tokens_max=5)
+        beat = children[0].beat(lambda beat: beat.busy)
+        assert beat.progress.steps == steps
+        children[0].send(Shutdown())
+        assert children[0].process.wait(5) == 0
 
 
 def test_work_before_it_is_ready_is_refused(short_path: Path) -> None:

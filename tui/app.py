@@ -28,6 +28,7 @@ from tui.context import Context
 from tui.main_screen import MainScreen
 from tui.paint.palette import Palette
 from tui.themes import COLOURLESS, DEFAULT, OWN, default_variables, textual_theme
+from tui.viewmodel.text import clean
 
 GARBAGE_THRESHOLD = 50_000
 """Objects made before the collector looks: with what is there frozen, its pauses vanish."""
@@ -198,9 +199,9 @@ def _explain(error: BaseException) -> int:
     if not isinstance(error, ExoctlError):
         raise error
     failure = error.failure
-    sys.stderr.write(f"exoctl: {failure.message}\n")
+    sys.stderr.write(f"exoctl: {clean(failure.message)}\n")
     if failure.remedy:
-        sys.stderr.write(f"        {failure.remedy}\n")
+        sys.stderr.write(f"        {clean(failure.remedy)}\n")
     return error.exit_code
 
 

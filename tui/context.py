@@ -14,6 +14,7 @@ from tui.paint.palette import Palette
 from tui.viewmodel import glyphs
 from tui.viewmodel.cluster import ClusterView
 from tui.viewmodel.rows import Level
+from tui.viewmodel.text import clean
 
 
 class Doer(Protocol):
@@ -104,7 +105,8 @@ class Context:
         self._held_events = self.store.events_total
 
     def written(self, text: str) -> str:
-        """Text as it may be drawn: all of it, or only its ASCII."""
+        """Text as it may be drawn: harmless; all of it, or only its ASCII."""
+        text = clean(text, keep="\n")
         return glyphs.ascii_only(text) if self.is_ascii else text
 
     def perform(self, action_id: str, argument: str = "") -> None:

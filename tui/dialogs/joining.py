@@ -55,9 +55,11 @@ class InviteDialog(ModalScreen[None]):
             peer = f" --peer {result.addresses[0]}" if result.addresses else ""
             self.command = f"exoctl cluster join {result.code}{peer}"
             left = text.duration(result.expires_at - self.shell.context.store.now)
-            self.query_one("#code", Static).update(result.code)
+            written = self.shell.context.written
+            self.query_one("#code", Static).update(written(result.code))
             self.query_one("#how", Static).update(
-                f"On the other machine:\n\n  {self.command}\n\nor in the app there: J and the code."
+                f"On the other machine:\n\n  {written(self.command)}\n\n"
+                "or in the app there: J and the code."
             )
             self.query_one("#until", Static).update(f"\nGood for one machine, {left} from now.")
 
@@ -149,7 +151,7 @@ class JoinDialog(ModalScreen[None]):
             self.dismiss()
 
     def _complain(self, words: str) -> None:
-        self.query_one("#join-error", Static).update(words)
+        self.query_one("#join-error", Static).update(self.shell.context.written(words))
 
     def action_close(self) -> None:
         """Close."""

@@ -5,6 +5,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
+from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
@@ -29,7 +30,7 @@ class ConfirmDialog(ModalScreen[bool]):
     def compose(self) -> ComposeResult:
         """Title in the border, the lines, two buttons; the safe one has the focus."""
         with Vertical(classes="dialog -question") as box:
-            box.border_title = self.question.title
+            box.border_title = Content(self.question.title)  # names in it are no markup
             for line in self.question.lines:
                 yield Static(line, classes="line", markup=False)
             with Horizontal(classes="buttons"):

@@ -8,6 +8,7 @@ from textual.strip import Strip
 
 from tui.paint.palette import PLAIN, Palette
 from tui.viewmodel import glyphs
+from tui.viewmodel.text import clean
 
 
 class Canvas:
@@ -33,12 +34,15 @@ class Canvas:
         self._inks = [[PLAIN] * self.width for _ in range(self.height)]
 
     def put(self, x: int, y: int, text: str, ink: str = PLAIN, limit: int | None = None) -> int:
-        """Write text from a cell on, within `limit` cells; returns the column after it."""
+        """Write text, made harmless, within `limit` cells; returns the column after it."""
         if not 0 <= y < self.height:
             return x
         end = self.width if limit is None else min(self.width, x + limit)
         row, inks = self._characters[y], self._inks[y]
-        if text.isascii() or cell_len(text) == len(text):
+        text = clean(text)
+        if 0 < x < self.width and row[x] == "":
+            row[x - 1] = " "  # the wide character there loses its second half
+        if text.isascii():
             for character in text:
                 if x >= end:
                     break
@@ -46,15 +50,20 @@ class Canvas:
                     row[x] = character
                     inks[x] = ink
                 x += 1
-            return x
-        return self._put_wide(x, y, text, ink, end)
+        else:
+            x = self._put_wide(x, y, text, ink, end)
+        if 0 < x < self.width and row[x] == "":
+            row[x] = " "  # and this one its first
+        return x
 
     def _put_wide(self, x: int, y: int, text: str, ink: str, end: int) -> int:
         row, inks = self._characters[y], self._inks[y]
         for character in text:
             size = get_character_cell_size(character)
-            if size == 0 or x + size > end:
+            if size == 0:
                 continue
+            if x + size > end:
+                break
             if x >= 0:
                 row[x] = character
                 inks[x] = ink
@@ -66,6 +75,7 @@ class Canvas:
 
     def right(self, x: int, y: int, text: str, ink: str = PLAIN) -> int:
         """Write text that ends before column `x`; returns the column where it begins."""
+        text = clean(text)
         start = x - cell_len(text)
         self.put(start, y, text, ink)
         return start
@@ -73,6 +83,7 @@ class Canvas:
     def centre(self, y: int, text: str, ink: str = PLAIN, x: int = 0, width: int = -1) -> None:
         """Write text in the middle of a span of a row."""
         width = self.width if width < 0 else width
+        text = clean(text)
         self.put(x + max(0, (width - cell_len(text)) // 2), y, text, ink)
 
     def parts(self, x: int, y: int, parts: Iterable[tuple[str, str]], limit: int = 9999) -> int:

@@ -14,6 +14,7 @@ from rich.text import Text
 from rich.theme import Theme
 
 from tui.paint.palette import Palette
+from tui.viewmodel.text import clean
 
 _TOKEN_INKS = (
     (Comment, "dim"),
@@ -135,7 +136,8 @@ class MarkdownPainter:
         )
 
     def lines(self, source: str, width: int) -> list[list[Segment]]:
-        """The lines of a piece of Markdown, none wider than `width`."""
+        """The lines of a piece of Markdown, made harmless, none wider than `width`."""
+        source = clean(source, keep="\n\t")
         options = self._console.options.update(width=max(8, width))
         rendered = self._console.render_lines(
             self._markdown(source, hyperlinks=False), options, pad=False
@@ -144,7 +146,7 @@ class MarkdownPainter:
         for line in rendered:
             if _is_blank(line) and (not lines or _is_blank(lines[-1])):
                 continue
-            lines.append(list(line))
+            lines.append([Segment(clean(part.text), part.style) for part in line])
         if lines and _is_blank(lines[-1]):
             lines.pop()
         return lines

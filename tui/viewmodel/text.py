@@ -1,9 +1,36 @@
 """Figures and names as short text. Memory in binary units, files and links in decimal ones."""
 
+import unicodedata
+
 from tui.viewmodel.glyphs import ELLIPSIS, EM_DASH, EN_DASH
 
 GIB = 1024**3
 UNKNOWN = EM_DASH
+_HARMFUL = frozenset(("Cc", "Cs", "Zl", "Zp"))
+_TURNING = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Marks that have a terminal write from right to left: a name could show as another."""
+
+
+def clean(text: str, *, keep: str = "") -> str:
+    """The text with what moves a cursor or commands a terminal replaced, but for `keep`.
+
+    Whatever a peer, a model or a log wrote goes through this before it is drawn. Tabs and ends
+    of lines become blanks.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character in keep or not _is_harmful(character) else _stand_in(character)
+        for character in text
+    )
+
+
+def _is_harmful(character: str) -> bool:
+    return character in _TURNING or unicodedata.category(character) in _HARMFUL
+
+
+def _stand_in(character: str) -> str:
+    return " " if character in "\t\n\r" else "\N{REPLACEMENT CHARACTER}"
 
 
 def memory(count: int, *, unit: bool = True) -> str:
@@ -110,21 +137,62 @@ def clock(at: float, *, milliseconds: bool = False) -> str:
     return f"{text}.{int((seconds - whole) * 1000):03d}" if milliseconds else text
 
 
+def cells(text: str) -> int:
+    """How many cells of a terminal the text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_cells_of, text))
+
+
+def _cells_of(character: str) -> int:
+    if character.isascii():
+        return 1
+    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
+
+
+def _beginning(text: str, width: int) -> str:
+    """As much of the beginning as fits in so many cells."""
+    taken = 0
+    for place, character in enumerate(text):
+        taken += _cells_of(character)
+        if taken > width:
+            return text[:place]
+    return text
+
+
+def _ending(text: str, width: int) -> str:
+    taken = 0
+    for place in range(len(text) - 1, -1, -1):
+        taken += _cells_of(text[place])
+        if taken > width:
+            return text[place + 1 :]
+    return text
+
+
 def shorten(text: str, width: int) -> str:
-    """Cut at the end, marked by an ellipsis, to at most `width` characters."""
-    if len(text) <= width:
+    """Clean, and cut at the end, marked by an ellipsis, to at most `width` cells."""
+    text = clean(text)
+    if cells(text) <= width:
         return text
-    return text[: width - 1] + ELLIPSIS if width > 0 else ""
+    return _beginning(text, width - 1) + ELLIPSIS if width > 0 else ""
 
 
 def middle(text: str, width: int) -> str:
-    """Cut in the middle, where names of machines and models say least."""
-    if len(text) <= width:
+    """Clean, and cut in the middle, where names of machines and models say least."""
+    text = clean(text)
+    if cells(text) <= width:
         return text
     if width < 4:
-        return text[:width] if width > 0 else ""
+        return _beginning(text, width) if width > 0 else ""
     tail = (width - 1) // 2
-    return text[: width - 1 - tail] + ELLIPSIS + text[-tail:]
+    return _beginning(text, width - 1 - tail) + ELLIPSIS + _ending(text, tail)
+
+
+def pad(text: str, width: int) -> str:
+    """Blanks behind it, up to so many cells."""
+    return text + " " * (width - cells(text))
 
 
 def layers(first: int, end: int) -> str:
@@ -138,21 +206,25 @@ def plural(number: int, word: str) -> str:
 
 
 def wrap(words: str, width: int) -> list[str]:
-    """Lines of plain text, broken at spaces."""
+    """Clean lines of plain text, broken at spaces, none of more than `width` cells."""
     lines: list[str] = []
-    for paragraph in words.split("\n"):
-        line = ""
+    for paragraph in clean(words, keep="\n").split("\n"):
+        line, taken = "", 0
         for word in paragraph.split(" "):
-            while len(word) > width:
+            rest = word
+            while (wide := cells(rest)) > width:
                 if line:
                     lines.append(line)
-                    line = ""
-                lines.append(word[:width])
-                word = word[width:]  # noqa: PLW2901
-            if line and len(line) + 1 + len(word) > width:
+                    line, taken = "", 0
+                head = _beginning(rest, width) or rest[:1]
+                lines.append(head)
+                rest = rest[len(head) :]
+            if line and taken + 1 + wide > width:
                 lines.append(line)
-                line = word
+                line, taken = rest, wide
+            elif line:
+                line, taken = f"{line} {rest}", taken + 1 + wide
             else:
-                line = f"{line} {word}" if line else word
+                line, taken = rest, wide
         lines.append(line)
     return lines

@@ -10,6 +10,7 @@ from textual.suggester import Suggester
 from textual.widgets import Input, Static
 
 from tui.actions.registry import complete
+from tui.viewmodel.text import clean
 
 HISTORY_LINES = 50
 
@@ -83,7 +84,7 @@ class CommandLine(Horizontal):
         """Show the field and put the cursor behind the beginning."""
         self.sign = sign
         self.query_one("#command-sign", Static).update(sign)
-        self.query_one("#command-hint", Static).update(hint)
+        self.query_one("#command-hint", Static).update(clean(hint))
         field = self.field
         field.value = line
         field.cursor_position = len(line)

@@ -43,7 +43,7 @@ def _placement(row: PlacementRow) -> Parts:
     figure = text.speed(row.speed) if row.speed else row.detail
     return [
         (f"{SYMBOLS[row.level]} ", row.level),
-        (f"{text.middle(row.model, 18):<18} ", "text b"),
+        (f"{text.pad(text.middle(row.model, 18), 18)} ", "text b"),
         (f"{row.word:<10} ", f"{row.level} b"),
         (figure, "text"),
     ]
@@ -53,7 +53,7 @@ def _download(row: DownloadRow) -> Parts:
     words = text.percent(row.fraction) if row.phase != "queued" else "    "
     return [
         (f"{glyphs.ARROW_DOWN} ", row.level),
-        (f"{text.middle(row.model, 18):<18} ", "text"),
-        (f"{text.middle(row.name, 10):<10} ", row.hue),
+        (f"{text.pad(text.middle(row.model, 18), 18)} ", "text"),
+        (f"{text.pad(text.middle(row.name, 10), 10)} ", row.hue),
         (f"{words} {row.phase}", "dim"),
     ]

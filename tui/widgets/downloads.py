@@ -80,7 +80,7 @@ class DownloadsPane(ListPane):
         """Node, model, bar, per cent, and speed with the time left or the phase."""
         row = self.rows[place]
         canvas.put(0, y, SYMBOLS[row.level], row.level)
-        x = canvas.put(2, y, text.middle(row.name, NODE_CELLS).ljust(NODE_CELLS), row.hue) + 1
+        x = canvas.put(2, y, text.pad(text.middle(row.name, NODE_CELLS), NODE_CELLS), row.hue) + 1
         status = _status(row, canvas.width, with_cause=self.row_lines == 1)
         right = canvas.right(canvas.width, y, status, _ink(row)) - 1
         if row.phase == "failed":

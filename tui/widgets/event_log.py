@@ -192,8 +192,8 @@ class EventLog(ListPane):
         if sequence:
             canvas.right(x + sequence - 2, y, str(row.sequence), "faint")
             x += sequence
-        x = canvas.put(x, y, text.shorten(row.kind, kind).ljust(kind), "text") + 1
-        x = canvas.put(x, y, text.shorten(row.subject, subject).ljust(subject), "dim") + 1
+        x = canvas.put(x, y, text.pad(text.shorten(row.kind, kind), kind), "text") + 1
+        x = canvas.put(x, y, text.pad(text.shorten(row.subject, subject), subject), "dim") + 1
         loud = row.level in ("warn", "bad")
         canvas.put(x, y, SYMBOLS[row.level] if loud else " ", row.level)
         mark = "again: " if row.is_resubmitted else ""

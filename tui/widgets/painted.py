@@ -11,6 +11,7 @@ from textual.widget import Widget
 from tui.context import Context
 from tui.paint.canvas import Canvas
 from tui.paint.palette import Palette
+from tui.viewmodel.text import clean
 
 Parts = list[tuple[str, str]]
 """Text with its ink."""
@@ -73,7 +74,7 @@ class Painted(Widget):
         palette = self.context.palette
         text = Text(no_wrap=True, end="")
         for words, ink in parts:
-            text.append(self.context.written(words), palette.style(ink, self.surface))
+            text.append(self.context.written(clean(words)), palette.style(ink, self.surface))
         text.rstrip()
         return text
 

@@ -113,8 +113,10 @@ class Transcript(ListPane):
         shown: list[Strip] = []
         for line in visible:
             segments = list(Segment.apply_style(line, base))
-            if self.context.is_ascii:
-                segments = [Segment(glyphs.ascii_only(part.text), part.style) for part in segments]
+            segments = [
+                Segment(self.context.written(text.clean(part.text)), part.style)
+                for part in segments
+            ]
             shown.append(Strip(segments).adjust_cell_length(width, base))
         shown += [Strip.blank(width, base)] * (height - len(shown))
         self.strips = shown

@@ -3,7 +3,8 @@
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 
 import mlx.core as mx
@@ -94,10 +95,11 @@ class Engine:
         now = time.monotonic()
         while self._emitted and self._emitted[0][0] < now - SPEED_SECONDS:
             self._emitted.popleft()
-        if not self._emitted:
+        if len(self._emitted) < 2:
             return 0.0
-        seconds = max(now - self._emitted[0][0], 1e-3)
-        return sum(count for _, count in self._emitted) / seconds
+        # The first step only says when the time of the others began.
+        (first, skipped), (last, _) = self._emitted[0], self._emitted[-1]
+        return (sum(count for _, count in self._emitted) - skipped) / max(last - first, 1e-6)
 
     def warm_up(self) -> None:
         """Answer a meaningless prompt, so that the first real one meets no first time."""
@@ -152,11 +154,12 @@ class Engine:
         generation = self._find(request)
         if generation is None:
             return
-        if generation.uid >= 0:
-            self._leave(generation)
-        else:
-            self._waiting.remove(generation)
-        self._finish(generation, FinishReason.CANCELLED)
+        with self._own_fault(generation):
+            if generation.uid >= 0:
+                self._leave(generation)
+            else:
+                self._waiting.remove(generation)
+            self._finish(generation, FinishReason.CANCELLED)
 
     def cancel_all(self) -> None:
         """End every generation."""
@@ -239,7 +242,7 @@ class Engine:
 
     def _insert(self, generation: Generation) -> None:
         sampling = generation.request.sampling
-        try:
+        with self._own_fault(generation):
             cache, cached = self._prefix_cache.fetch(generation.prompt)
             (uid,) = self._generator.insert(
                 [generation.prompt[cached:]],
@@ -252,14 +255,8 @@ class Engine:
                     StopSequences([[token] for token in self._tokenizer.eos_token_ids])
                 ],
             )
-        except ENDS_RUNNER:
-            raise
-        except Exception as error:  # one request's fault must stay its own
-            logger.exception("request %s", generation.request.id)
-            self._emit(generation.request.id, generation.fail(InternalError, failure_of(error)))
-            return
-        generation.admit(uid, cached)
-        self._running[uid] = generation
+            generation.admit(uid, cached)
+            self._running[uid] = generation
 
     def _tell_positions(self) -> None:
         for ahead, generation in enumerate(self._waiting):
@@ -279,7 +276,7 @@ class Engine:
         generation = self._running.get(response.uid)
         if generation is None:
             return
-        try:
+        with self._own_fault(generation):
             ended_by_eos = response.finish_reason == "stop"
             stopped = False
             if not ended_by_eos:
@@ -293,13 +290,19 @@ class Engine:
             elif stopped:
                 self._leave(generation)
                 self._finish(generation, FinishReason.STOP)
+
+    @contextmanager
+    def _own_fault(self, generation: Generation) -> Generator[None]:
+        """Whatever goes wrong with one generation ends it alone."""
+        try:
+            yield
         except ENDS_RUNNER:
             raise
         except Exception as error:  # one request's fault must stay its own
             logger.exception("request %s", generation.request.id)
-            if generation.uid in self._running:
-                self._leave(generation)
             self._emit(generation.request.id, generation.fail(InternalError, failure_of(error)))
+            if self._running.pop(generation.uid, None) is not None:
+                self._generator.remove([generation.uid])
 
     def _leave(self, generation: Generation) -> None:
         """Take it out of the batch, and keep what was computed for it."""

@@ -1,5 +1,6 @@
 """Failures of a runner by name, out of whatever mlx, the disk or the network raised."""
 
+from node.core.failure_text import short_failure
 from node.model.errors import ExoctlError, Failure
 from node.model.request import Failed
 
@@ -21,7 +22,11 @@ class StopAskedError(Exception):
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Name what ended a runner."""
+    """Name what ended a runner, in words that are never too long to be told."""
+    return short_failure(_failure_of(error))
+
+
+def _failure_of(error: BaseException) -> Failure:
     if isinstance(error, ExoctlError):
         return error.failure
     text = f"{type(error).__name__}: {error}"
@@ -36,7 +41,7 @@ def failure_of(error: BaseException) -> Failure:
         return Failure(code="system_error", message=f"{where}{error.strerror or error}")
     return Failure(
         code="runner_failed",
-        message=text[:2000],
+        message=text,
         remedy="the runner's log has the details",
     )
 
@@ -52,4 +57,5 @@ def stopped_failure() -> Failure:
 
 def request_refused(kind: type[ExoctlError], code: str, message: str, remedy: str = "") -> Failed:
     """The only item of a request that is not taken."""
-    return Failed(kind=kind.__name__, failure=Failure(code=code, message=message, remedy=remedy))
+    failure = short_failure(Failure(code=code, message=message, remedy=remedy))
+    return Failed(kind=kind.__name__, failure=failure)

@@ -67,7 +67,7 @@ class Generation:
         self._index = 0
         self._output_tokens = 0
         self._arrived = time.monotonic()
-        self._admitted = self._arrived
+        self._admitted: float | None = None
         self._first_token = 0.0
         self._prefill_done = 0
 
@@ -147,13 +147,14 @@ class Generation:
 
     def _usage(self) -> Usage:
         now = time.monotonic()
+        admitted = self._admitted or now
         first = self._first_token or now
         return Usage(
             prompt_tokens=len(self.prompt),
             output_tokens=self._output_tokens,
             cached_tokens=self.cached_tokens,
-            queue_seconds=self._admitted - self._arrived,
-            prefill_seconds=first - self._admitted,
+            queue_seconds=admitted - self._arrived,
+            prefill_seconds=first - admitted,
             decode_seconds=now - first,
         )
 

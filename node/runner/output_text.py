@@ -139,16 +139,12 @@ def _openai_call(call: dict[str, Any]) -> dict[str, object]:
     name, arguments = call["name"], call.get("arguments", {})
     if not isinstance(name, str):
         raise TypeError("a tool call needs a name")
-    return {
-        "id": str(call.get("id") or f"call_{secrets.token_hex(12)}"),
-        "type": "function",
-        "function": {
-            "name": name,
-            "arguments": arguments
-            if isinstance(arguments, str)
-            else json.dumps(arguments, ensure_ascii=False),
-        },
-    }
+    # As ASCII, since half a character, "\ud83d", is a value in JSON but none that can be sent.
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=True)
+    identity = str(call.get("id") or f"call_{secrets.token_hex(12)}")
+    for part in (name, text, identity):
+        part.encode()  # or the call is refused, and stays text
+    return {"id": identity, "type": "function", "function": {"name": name, "arguments": text}}
 
 
 def _initial_state(tokenizer: Tokenizer, prompt: list[int]) -> str:

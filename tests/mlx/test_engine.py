@@ -28,6 +28,7 @@ from node.runner.stage_link import PeerGoneError
 from node.runner.step_deadline import StepDeadline
 from tests.mlx.runner_process import chat
 
+ENDLESS = Sampling(temperature=0.0, logit_bias={65: 500.0})
 Items = dict[str, list[GenerationItem]]
 
 
@@ -132,6 +133,55 @@ def test_a_stop_is_no_fault_of_what_it_interrupts(
         with pytest.raises(type(end)):
             run(engine)
     assert not any(isinstance(item, Failed) for item in items.get("a", []))
+
+
+@pytest.mark.parametrize("place", ["queued", "running"])
+def test_a_fault_while_one_is_cancelled_is_its_own(
+    make: Any, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    def fault(_: object) -> None:
+        raise ValueError("no text")
+
+    engine, _, items = make(batch_max=1 if place == "queued" else 3)
+    for name in "ab":
+        engine.submit(chat(name, name, tokens_max=20))
+    for _ in range(3):
+        engine.step()
+    victim = engine._find("b")
+    monkeypatch.setattr(victim, "finish", fault)
+    engine.cancel("b")
+    assert isinstance(items["b"][-1], Failed)
+    run(engine)
+    assert isinstance(items["a"][-1], Finished)
+    assert engine.running_count == 0
+
+
+def test_the_speed_is_of_the_steps_between(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, _, items = make()
+    now = [100.0]
+    monkeypatch.setattr("node.runner.engine.time.monotonic", lambda: now[0])
+    engine.submit(chat("a", "one", tokens_max=40, sampling=ENDLESS))
+    while not any(isinstance(item, Delta) for item in items.get("a", [])):
+        engine.step()
+    assert engine.tokens_per_second() == 0.0
+    for _ in range(4):
+        now[0] += 0.25
+        engine.step()
+    assert engine.tokens_per_second() == pytest.approx(4.0)
+    now[0] += 60
+    assert engine.tokens_per_second() == 0.0
+
+
+def test_one_cancelled_in_the_queue_only_waited(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, _, items = make(batch_max=1)
+    now = [100.0]
+    monkeypatch.setattr("node.runner.generation.time.monotonic", lambda: now[0])
+    for name in "ab":
+        engine.submit(chat(name, name, tokens_max=20))
+    now[0] += 2.5
+    engine.cancel("b")
+    usage = items["b"][-1].usage
+    assert (usage.queue_seconds, usage.prefill_seconds, usage.decode_seconds) == (2.5, 0, 0)
 
 
 def test_a_request_waits_until_there_is_room_for_its_cache(make: Any) -> None:

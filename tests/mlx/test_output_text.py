@@ -2,7 +2,9 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
@@ -146,6 +148,21 @@ def test_what_is_no_tool_call_stays_text(thinking: Tokenizer, body: str) -> None
     whole, _ = run(thinking, text, tools=TOOLS)
     assert whole.tool_calls == []
     assert whole.text == text
+
+
+def test_half_a_character_in_a_tool_call_can_be_sent_or_stays_text(thinking: Tokenizer) -> None:
+    def call(name: str, arguments: str) -> Piece:
+        body = f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>'
+        piece, _ = run(thinking, body, tools=TOOLS)
+        msgspec.msgpack.encode(piece)
+        return piece
+
+    (sent,) = call("f", '{"x": "\\ud83d \u00e4"}').tool_calls
+    function: Any = sent["function"]
+    assert json.loads(function["arguments"]) == {"x": "\ud83d \u00e4"}
+    for piece in (call("\\ud83d", "{}"), call("f", '"\\ud83d"')):
+        assert piece.tool_calls == []
+        assert "ud83d" in piece.text
 
 
 def test_a_tool_call_cut_short_stays_text(thinking: Tokenizer) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from node.core.failure_text import short_failure
 from node.model.errors import Failure
 
 LINES_SHOWN = 5
@@ -119,11 +120,12 @@ def explain_exit(exit_code: int | None, lines: Sequence[str]) -> Failure:
 
 
 def with_lines(failure: Failure, lines: Sequence[str]) -> Failure:
-    """The failure with the last lines of the runner's output in its message."""
+    """The failure with the last lines of the runner's output in its message; never too long."""
     shown = "; ".join(line[:LINE_CHARACTERS_MAX] for line in lines[-LINES_SHOWN:])
-    if not shown:
-        return failure
-    return msgspec.structs.replace(failure, message=f"{failure.message}. Last lines: {shown}")
+    if shown:
+        message = f"{failure.message}. Last lines: {shown}"
+        failure = msgspec.structs.replace(failure, message=message)
+    return short_failure(failure)
 
 
 def _cause(exit_code: int | None, text: str) -> tuple[str, str, str]:

@@ -3,8 +3,10 @@
 from collections.abc import Callable
 
 import anyio
+import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from node.core.failure_text import short_failure
 from node.model.errors import BusyError, ConflictError, Failure, UsageError
 from node.model.ids import RequestId
 from node.model.request import Failed, Finished, GenerationItem, GenerationRequest
@@ -87,6 +89,8 @@ class RunnerGenerations:
         generation = self._open.get(request)
         if generation is None or generation.failure is not None:
             return  # it was cancelled, and the runner had not heard of it yet
+        if isinstance(item, Failed):
+            item = msgspec.structs.replace(item, failure=short_failure(item.failure))
         try:
             generation.send.send_nowait(item)
         except anyio.WouldBlock:

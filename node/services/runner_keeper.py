@@ -7,6 +7,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from node.core.failure_text import short_failure, short_text
 from node.core.runner_exit import LINES_SHOWN, explain_exit, with_lines
 from node.core.runner_watch import RunnerLimits, RunnerWatch
 from node.core.work_plan import LocalRunner
@@ -16,7 +17,7 @@ from node.io.runner_files import RunnerFile, RunnerFiles
 from node.io.wakeup import Wakeup
 from node.model.errors import Failure
 from node.model.ids import ModelId, NodeId
-from node.model.instance import RunnerPhase, RunnerRecord
+from node.model.instance import RunnerPhase, RunnerRecord, StageAddress
 from node.model.register import RunnerProgress
 from node.runner.protocol import (
     Beat,
@@ -46,6 +47,8 @@ DRAIN_SECONDS = 1.0
 """What a dead runner said last is still read for so long."""
 HANGUP_SECONDS = 2.0
 """A runner that closed its socket is gone by then, or ended."""
+ADDRESS_BYTES_MAX = 64 * 1024
+"""Of a runner's certificate and host: they go into an event, which is bounded."""
 
 _ORDER = tuple(RunnerPhase)
 _OVER = (RunnerPhase.STOPPED, RunnerPhase.FAILED)
@@ -198,7 +201,7 @@ class RunnerKeeper:
     def _fail(self, failure: Failure) -> None:
         """End the child; the first cause is the one that is told."""
         if self._cause is None:
-            self._cause = failure
+            self._cause = short_failure(failure)
         self._life.cancel()
 
     def _ending(self, exit_code: int | None, lines: tuple[str, ...]) -> Failure | None:
@@ -310,7 +313,7 @@ class RunnerKeeper:
             case Introduced():
                 raise RunnerFaultError("it introduced itself twice")
             case Listening():
-                self._note(address=message.address)
+                self._note_address(message.address)
             case PhaseChanged():
                 self._follow(message)
             case Beat():
@@ -324,14 +327,14 @@ class RunnerKeeper:
         if not isinstance(message, Introduced) or message.runner != self.record.runner:
             raise RunnerFaultError(f"it did not introduce itself as {self.record.runner}")
         self._introduced = True
-        self._note(address=message.address)
+        self._note_address(message.address)
         self._post(encode_frame(self._order.prepare))
         self._follow(PhaseChanged(phase=message.phase))
 
     def _follow(self, change: PhaseChanged) -> None:
         """Phases only go forward; the last three are for the keeper to say, but for a failure."""
         if change.phase is RunnerPhase.FAILED:
-            failure = change.failure or explain_exit(1, ())
+            failure = short_failure(change.failure or explain_exit(1, ()))
             self._enter(RunnerPhase.FAILED, failure)
             self.generations.fail(failure)
             return
@@ -343,6 +346,13 @@ class RunnerKeeper:
             raise RunnerFaultError(f"it went from phase {was} back to {change.phase.value}")
         if step > 0:
             self._enter(change.phase)
+
+    def _note_address(self, address: StageAddress | None) -> None:
+        if address is not None:
+            size = len(address.certificate) + len(address.host.encode())
+            if size > ADDRESS_BYTES_MAX:
+                raise RunnerFaultError(f"an address of {size} bytes, at most {ADDRESS_BYTES_MAX}")
+        self._note(address=address)
 
     def _enter(self, phase: RunnerPhase, failure: Failure | None = None) -> None:
         self._watch.enter(phase, clock.monotonic())
@@ -358,7 +368,7 @@ class RunnerKeeper:
 def _not_started(error: OSError) -> Failure:
     return Failure(
         code="runner_not_started",
-        message=f"the runner could not be started: {error}",
+        message=short_text(f"the runner could not be started: {error}"),
         remedy="free some disk space or memory, or check the installation, then restart it",
     )
 

@@ -9,6 +9,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
+from node.core.failure_text import short_failure
 from node.core.runner_watch import RunnerLimits
 from node.core.work_plan import LocalRunner
 from node.io import clock
@@ -145,7 +146,7 @@ class Supervisor:
             node=order.node,
             phase=RunnerPhase.FAILED,
             attempt=order.prepare.attempt,
-            failure=failure,
+            failure=short_failure(failure),
             changed_at=clock.wall(),
         )
         self._over[record.runner] = record

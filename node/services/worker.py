@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, assert_never
 
-import anyio.to_thread
 import msgspec
 
+from node.core.failure_text import short_failure
 from node.core.work_plan import (
     Chore,
     ConnectRunner,
@@ -38,6 +38,8 @@ UNKNOWN_SECONDS = 10.0
 the instance out of sight for a moment."""
 UNREPORTED_MAX = 1024
 """Transitions that wait for room in the outbox; further ones are left to the repair of the plan."""
+SHORT_CHARACTERS_MAX = 500
+"""Of the failure in a report that was refused at its full length."""
 LOOPBACK = "127.0.0.1"
 
 _log = logger("worker")
@@ -84,7 +86,8 @@ class Worker:
         stage_host: Callable[[NodeId], str],
     ) -> None:
         """`propose` raises BusyError where it takes nothing now. `model_directory` raises
-        NotFoundError where the model is not here, BusyError where it is on its way. `stage_host`
+        NotFoundError where the model is not here, BusyError where it is on its way; it waits for
+        nothing. `stage_host`
         says where a runner of this node listens for a stage on the given other node.
         """
         self._node = node
@@ -111,10 +114,10 @@ class Worker:
     async def run(self) -> None:
         """Work until cancelled; runners go on then, they are the supervisor's."""
         while True:
-            await self.step(clock.monotonic())
+            self.step(clock.monotonic())
             await self._wakeup.wait(TICK_SECONDS)
 
-    async def step(self, now: float) -> None:
+    def step(self, now: float) -> None:
         """Report what happened, then do what is due."""
         self._report_transitions(now)
         state = self._state()
@@ -124,7 +127,7 @@ class Worker:
         chores = plan(state, self._node, local)
         self._forget_gone(state, local, chores)
         for chore in chores:
-            await self._do(chore, state, now)
+            self._do(chore, state, now)
 
     def _forget_gone(
         self, state: State, local: dict[RunnerId, LocalRunner], chores: tuple[Chore, ...]
@@ -140,10 +143,10 @@ class Worker:
         for runner in self._proposed.keys() - local.keys() - state.runners.keys():
             del self._proposed[runner]
 
-    async def _do(self, chore: Chore, state: State, now: float) -> None:
+    def _do(self, chore: Chore, state: State, now: float) -> None:
         match chore:
             case StartRunner():
-                await self._start(chore, state)
+                self._start(chore, state)
             case ConnectRunner():
                 message = Connect(
                     next_stage=chore.next_stage, previous_certificate=chore.previous_certificate
@@ -186,7 +189,23 @@ class Worker:
             self._propose(RunnerChanged(runner=record))
         except BusyError:
             return False  # tried again at the next tick
+        except ExoctlError as error:
+            if not self._write_shortened(record, error.failure):
+                return False
         self._proposed[record.runner] = (record, now)
+        return True
+
+    def _write_shortened(self, record: RunnerRecord, refused: Failure) -> bool:
+        """Tell the phase at least. Whatever a runner made of its report must not end the worker."""
+        _log.error("a report of runner %s is refused: %s", record.runner, refused.message)
+        failure = record.failure and short_failure(record.failure, SHORT_CHARACTERS_MAX)
+        short = msgspec.structs.replace(record, failure=failure, address=None)
+        try:
+            self._propose(RunnerChanged(runner=short))
+        except BusyError:
+            return False
+        except ExoctlError as error:
+            _log.error("so is its short form: %s", error.failure.message)
         return True
 
     # -- chores ------------------------------------------------------------------------------------
@@ -199,12 +218,12 @@ class Worker:
         _log.debug("stopping runner %s: %s", chore.runner, chore.reason.value)
         self._runners.stop(chore.runner)
 
-    async def _start(self, chore: StartRunner, state: State) -> None:
+    def _start(self, chore: StartRunner, state: State) -> None:
         instance, shard = chore.instance, chore.shard
         directory = Path()
         failure: Failure | None = None
         try:
-            directory = await anyio.to_thread.run_sync(self._model_directory, instance.model)
+            directory = self._model_directory(instance.model)
         except BusyError:
             return  # the model is on its way: tried again at the next tick
         except ExoctlError as error:

@@ -2,7 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.core.runner_exit import LINE_CHARACTERS_MAX, LINES_SHOWN, explain_exit
+from node.core.failure_text import TEXT_CHARACTERS_MAX
+from node.core.runner_exit import LINE_CHARACTERS_MAX, LINES_SHOWN, explain_exit, with_lines
+from node.model.errors import Failure
 
 
 @pytest.mark.parametrize(
@@ -55,3 +57,12 @@ def test_a_kill_is_a_kill_whatever_was_said_before() -> None:
 def test_whatever_was_said_the_message_is_bounded(exit_code: int | None, lines: list[str]) -> None:
     failure = explain_exit(exit_code, [line * 1000 for line in lines])
     assert len(failure.message) < 300 + LINES_SHOWN * (LINE_CHARACTERS_MAX + 2)
+
+
+@given(st.integers(0, 10**6), st.lists(st.text(), max_size=20))
+def test_whatever_a_failure_says_it_is_bounded_with_its_lines(
+    length: int, lines: list[str]
+) -> None:
+    failure = Failure(code="x", message="m" * length, remedy="r" * length)
+    told = with_lines(failure, lines)
+    assert max(len(told.message), len(told.remedy)) <= TEXT_CHARACTERS_MAX

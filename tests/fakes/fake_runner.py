@@ -1,6 +1,7 @@
 """A runner child that speaks the protocol and computes nothing; its first argument is a mode.
 
 Modes are words joined by `,`: `hang:PHASE`, `die:PHASE:CODE` (negative: a signal), `fail:PHASE`,
+`ramble:PHASE` (fails with too many words), `swollen:PHASE` (has too large an address),
 `garbage:PHASE`, `oversize:PHASE`, `back:PHASE`, `twice`, `stranger`, `hangup`, `stuck`, `silent`,
 `stubborn` (ignores SIGTERM and `Shutdown`), `flood` (beats without pause), `chatter` (fills its
 log), `child` (leaves a grandchild in its group), `deaf` (stops reading), `fast`, `exit` (at once).
@@ -96,6 +97,16 @@ class FakeRunner:
         self.send(PhaseChanged(phase=RunnerPhase.FAILED, failure=failure))
         time.sleep(0.05)
         os._exit(1)
+
+    def do_ramble(self) -> None:
+        failure = Failure(code="model_broken", message="tensor " * 100_000, remedy="try " * 100_000)
+        self.send(PhaseChanged(phase=RunnerPhase.FAILED, failure=failure))
+        time.sleep(0.05)
+        os._exit(1)
+
+    def do_swollen(self) -> None:
+        self.send(Listening(address=StageAddress("127.0.0.1", 1, bytes(300_000))))
+        time.sleep(3600)
 
     def do_garbage(self) -> None:
         self.connection.sendall(struct.pack(">I", 5) + b"\xc1\xc1\xc1\xc1\xc1")

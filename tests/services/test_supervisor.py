@@ -12,10 +12,12 @@ import psutil
 import pytest
 
 from node.config import environment_for_child
+from node.core.replica.messages import PAYLOAD_BYTES_MAX
 from node.core.runner_watch import RunnerLimits
 from node.io.runner_files import RunnerFile, RunnerFiles
 from node.io.wakeup import Wakeup
 from node.model.errors import BusyError, ConflictError, Failure, NotFoundError, UsageError
+from node.model.event import RunnerChanged
 from node.model.ids import InstanceId, ModelId, NodeId, RequestId, RunnerId
 from node.model.instance import RunnerPhase, RunnerRecord, StageAddress, WeightFormat
 from node.model.request import Delta, Failed, Finished, FinishReason, GenerationRequest
@@ -313,6 +315,26 @@ async def test_a_known_cause_is_named(tmp_path: Path) -> None:
         assert "libmlx.so" in failure.message
 
 
+async def test_a_runner_that_tells_too_much_of_its_failure_is_cut_short(tmp_path: Path) -> None:
+    async with scene(tmp_path, "ramble:loading") as here:
+        here.supervisor.start(order_of())
+        failure = await here.failure()
+        assert failure.code == "model_broken"
+        assert "characters left out" in failure.message
+        for record in here.told:
+            size = len(msgspec.msgpack.encode(RunnerChanged(runner=record)))
+            assert size < PAYLOAD_BYTES_MAX
+
+
+async def test_a_runner_with_an_address_too_large_to_be_told_is_ended(tmp_path: Path) -> None:
+    async with scene(tmp_path, "swollen:connecting") as here:
+        here.supervisor.start(order_of(stages=2, boundaries=(0, 2, 4)))
+        assert (await here.failure()).code == "runner_fault"
+        addresses = [record.address for record in here.told if record.address is not None]
+        assert addresses
+        assert {address.certificate for address in addresses} == {b"certificate"}
+
+
 async def test_a_failure_that_the_runner_tells_is_kept(tmp_path: Path) -> None:
     async with scene(tmp_path, "fail:loading") as here:
         here.supervisor.start(order_of())
@@ -591,6 +613,8 @@ async def test_the_least_busy_of_two_runners_generates(tmp_path: Path) -> None:
 
 async def test_a_refused_runner_is_failed_without_a_process(tmp_path: Path) -> None:
     async with scene(tmp_path) as here:
-        here.supervisor.refuse(order_of(), Failure(code="model_not_found", message="not here"))
-        assert (await here.failure()).code == "model_not_found"
+        failure = Failure(code="model_not_found", message="not here" * 100_000)
+        here.supervisor.refuse(order_of(), failure)
+        told = await here.failure()
+        assert (told.code, len(told.message) <= 4000) == ("model_not_found", True)
         assert here.told[-1].process_id == 0

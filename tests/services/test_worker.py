@@ -4,6 +4,7 @@ import anyio
 import msgspec
 import pytest
 
+from node.core.replica.messages import PAYLOAD_BYTES_MAX
 from node.core.work_plan import LocalRunner
 from node.model.errors import BusyError, Failure, NotFoundError, UsageError
 from node.model.event import Event, RunnerChanged
@@ -101,6 +102,7 @@ class Scene:
         self.runners = FakeRunners()
         self.events: list[Event] = []
         self.outbox_full = False
+        self.bytes_max = PAYLOAD_BYTES_MAX
         self.model_fault: Exception | None = None
         self.worker = Worker(
             HERE, self.runners, lambda: self.state, self.propose, self.model, self.stage_host
@@ -112,6 +114,9 @@ class Scene:
     def propose(self, event: Event) -> None:
         if self.outbox_full:
             raise BusyError.because("outbox_full", "full")
+        size = len(msgspec.msgpack.encode(event))
+        if size > self.bytes_max:
+            raise UsageError.because("event_too_large", f"an event of {size} bytes")
         self.events.append(event)
 
     def model(self, _model: ModelId) -> Path:
@@ -128,9 +133,9 @@ class Scene:
         self.state = msgspec.structs.replace(self.state, runners=runners)
 
 
-async def test_a_placed_shard_is_started_with_all_that_it_needs() -> None:
+def test_a_placed_shard_is_started_with_all_that_it_needs() -> None:
     scene = Scene(HERE, THERE, addresses=(Address("10.0.0.1", 1),))
-    await scene.worker.step(0.0)
+    scene.worker.step(0.0)
     (order,) = scene.runners.orders
     prepare = order.prepare
     assert (order.weight_bytes, order.node) == (1000, HERE)
@@ -139,7 +144,7 @@ async def test_a_placed_shard_is_started_with_all_that_it_needs() -> None:
     assert (prepare.context_tokens, prepare.cache_bytes_max) == (128, 2000)
     assert prepare.model_directory == "/models/tiny"
     assert prepare.attempt == 1
-    await scene.worker.step(1.0)
+    scene.worker.step(1.0)
     assert len(scene.runners.orders) == 1
 
 
@@ -156,53 +161,53 @@ async def test_a_placed_shard_is_started_with_all_that_it_needs() -> None:
         ((HERE, THERE), ("studio.local",), True),
     ],
 )
-async def test_links_between_machines_are_encrypted_and_those_on_loopback_not(
+def test_links_between_machines_are_encrypted_and_those_on_loopback_not(
     nodes: tuple[NodeId, ...], hosts: tuple[str, ...], encrypted: bool
 ) -> None:
     scene = Scene(*nodes, addresses=tuple(Address(host, 1) for host in hosts))
-    await scene.worker.step(0.0)
+    scene.worker.step(0.0)
     prepare = scene.runners.orders[0].prepare
     assert prepare.encrypt is encrypted
     assert prepare.stage_host == ("10.0.0.7" if encrypted else "127.0.0.1")
 
 
-async def test_nothing_is_done_before_the_state_is_known() -> None:
+def test_nothing_is_done_before_the_state_is_known() -> None:
     scene = Scene(HERE)
     scene.state = msgspec.structs.replace(scene.state, index=-1)
-    await scene.worker.step(0.0)
+    scene.worker.step(0.0)
     assert scene.runners.orders == []
 
 
-async def test_a_model_on_its_way_is_waited_for() -> None:
+def test_a_model_on_its_way_is_waited_for() -> None:
     scene = Scene(HERE)
     scene.model_fault = BusyError.because("model_converting", "40 %")
-    await scene.worker.step(0.0)
+    scene.worker.step(0.0)
     assert (scene.runners.orders, scene.runners.refused) == ([], [])
     scene.model_fault = None
-    await scene.worker.step(1.0)
+    scene.worker.step(1.0)
     assert len(scene.runners.orders) == 1
 
 
-async def test_a_missing_model_fails_the_attempt_once() -> None:
+def test_a_missing_model_fails_the_attempt_once() -> None:
     scene = Scene(HERE)
     scene.model_fault = NotFoundError.because("model_not_found", "no such model")
-    await scene.worker.step(0.0)
-    await scene.worker.step(1.0)
+    scene.worker.step(0.0)
+    scene.worker.step(1.0)
     assert [failure.code for failure in scene.runners.refused] == ["model_not_found"]
     assert scene.told()[-1].phase is RunnerPhase.FAILED
 
 
-async def test_an_order_that_is_nonsense_fails_the_attempt() -> None:
+def test_an_order_that_is_nonsense_fails_the_attempt() -> None:
     scene = Scene(HERE)
     fault = UsageError(Failure(code="bad_runner_id", message="no runner id"))
     scene.runners.fault = fault
-    await scene.worker.step(0.0)
+    scene.worker.step(0.0)
     assert scene.runners.refused == [fault.failure]
 
 
-async def test_transitions_are_reported_in_order_and_wait_for_room() -> None:
+def test_transitions_are_reported_in_order_and_wait_for_room() -> None:
     scene = Scene(HERE)
-    await scene.worker.step(0.0)
+    scene.worker.step(0.0)
     scene.outbox_full = True
     starting = scene.runners.known[RunnerId("r-00000000")].record
     loading = msgspec.structs.replace(starting, phase=RunnerPhase.LOADING)
@@ -210,28 +215,71 @@ async def test_transitions_are_reported_in_order_and_wait_for_room() -> None:
     for record in (starting, loading, ready):
         scene.worker.runner_changed(record)
     scene.runners.known[starting.runner] = LocalRunner(record=ready)
-    await scene.worker.step(1.0)
+    scene.worker.step(1.0)
     assert scene.events == []
     scene.outbox_full = False
-    await scene.worker.step(2.0)
-    await scene.worker.step(3.0)
+    scene.worker.step(2.0)
+    scene.worker.step(3.0)
     assert scene.told() == [starting, loading, ready]
 
 
-async def test_a_report_that_got_lost_is_written_again_in_time() -> None:
+def failed_record(scene: Scene, message: str) -> RunnerRecord:
+    scene.worker.step(0.0)
+    starting = scene.runners.known[RunnerId("r-00000000")].record
+    record = msgspec.structs.replace(
+        starting,
+        phase=RunnerPhase.FAILED,
+        failure=Failure(code="bad_config", message=message, remedy="r" * len(message)),
+    )
+    scene.events.clear()
+    return record
+
+
+def test_a_report_too_large_for_an_event_is_told_shortened() -> None:
     scene = Scene(HERE)
-    await scene.worker.step(0.0)
-    await scene.worker.step(1.0)
-    await scene.worker.step(REPORT_SECONDS)
+    record = failed_record(scene, "the model can't be built: " + "tensor " * 100_000 + "the end")
+    scene.outbox_full = True
+    scene.worker.runner_changed(record)
+    scene.worker.step(1.0)
+    scene.outbox_full = False
+    scene.worker.step(2.0)
+    told = scene.told()[0]
+    assert (told.runner, told.phase) == (record.runner, RunnerPhase.FAILED)
+    assert told.failure is not None
+    assert told.failure.code == "bad_config"
+    assert told.failure.message.startswith("the model can't be built: ")
+    assert told.failure.message.endswith("the end")
+    assert "characters left out" in told.failure.message
+
+
+def test_a_report_that_is_refused_whatever_its_length_holds_up_no_other() -> None:
+    scene = Scene(HERE)
+    record = failed_record(scene, "x")
+    address = StageAddress("127.0.0.1", 1, bytes(300_000))
+    scene.bytes_max = 50
+    scene.worker.runner_changed(msgspec.structs.replace(record, address=address))
+    scene.worker.step(1.0)
+    assert scene.told() == []
+    scene.bytes_max = PAYLOAD_BYTES_MAX
+    scene.worker.runner_changed(record)
+    scene.worker.step(2.0)
+    assert scene.told()[0] == record
+
+
+def test_a_report_that_got_lost_is_written_again_in_time() -> None:
+    scene = Scene(HERE)
+    scene.worker.step(0.0)
+    scene.worker.step(1.0)
+    scene.worker.step(REPORT_SECONDS)
     assert len(scene.events) == 1
-    await scene.worker.step(1.0 + REPORT_SECONDS)
+    scene.worker.step(1.0 + REPORT_SECONDS)
     assert len(scene.events) == 2
     scene.apply()
-    await scene.worker.step(10 * REPORT_SECONDS)
+    scene.worker.step(10 * REPORT_SECONDS)
     assert len(scene.events) == 2
 
 
-async def test_a_runner_lost_with_an_earlier_life_is_told_once_with_the_time() -> None:
+def test_a_runner_lost_with_an_earlier_life_is_told_once_with_the_time() -> None:
     scene = Scene(HERE)
     old = RunnerRecord(
         runner=RunnerId("r-00000000"),
@@ -242,20 +290,20 @@ async def test_a_runner_lost_with_an_earlier_life_is_told_once_with_the_time() -
         changed_at=5.0,
     )
     scene.state = msgspec.structs.replace(scene.state, runners={old.runner: old})
-    await scene.worker.step(0.0)
-    await scene.worker.step(1.0)
+    scene.worker.step(0.0)
+    scene.worker.step(1.0)
     (told,) = scene.told()
     assert told.phase is RunnerPhase.FAILED
     assert told.changed_at > old.changed_at
     scene.apply()
-    await scene.worker.step(100.0)
+    scene.worker.step(100.0)
     assert len(scene.events) == 1
     assert scene.runners.orders == []
 
 
-async def test_stages_are_connected() -> None:
+def test_stages_are_connected() -> None:
     scene = Scene(HERE, HERE)
-    await scene.worker.step(0.0)
+    scene.worker.step(0.0)
     for rank, known in enumerate(list(scene.runners.known.values())):
         record = msgspec.structs.replace(
             known.record,
@@ -263,46 +311,46 @@ async def test_stages_are_connected() -> None:
             address=StageAddress("127.0.0.1", 5000 + rank, bytes([rank])),
         )
         scene.runners.known[record.runner] = LocalRunner(record=record)
-    await scene.worker.step(1.0)
+    scene.worker.step(1.0)
     scene.apply()
-    await scene.worker.step(2.0)
+    scene.worker.step(2.0)
     told = [
         (runner, message.next_stage.port, message.previous_certificate)
         for runner, message in scene.runners.connected
     ]
     assert told == [("r-00000000", 5001, b"\1"), ("r-00000001", 5000, b"\0")]
-    await scene.worker.step(3.0)
+    scene.worker.step(3.0)
     assert len(scene.runners.connected) == 2
 
 
-async def test_a_runner_of_an_unknown_instance_is_kept_for_a_moment() -> None:
+def test_a_runner_of_an_unknown_instance_is_kept_for_a_moment() -> None:
     scene = Scene(HERE)
-    await scene.worker.step(0.0)
+    scene.worker.step(0.0)
     instances = scene.state.instances
     scene.state = msgspec.structs.replace(scene.state, instances={})
-    await scene.worker.step(1.0)
-    await scene.worker.step(0.9 + UNKNOWN_SECONDS)
+    scene.worker.step(1.0)
+    scene.worker.step(0.9 + UNKNOWN_SECONDS)
     assert scene.runners.stopped == []
     scene.state = msgspec.structs.replace(scene.state, instances=instances)
-    await scene.worker.step(1.0 + UNKNOWN_SECONDS)
+    scene.worker.step(1.0 + UNKNOWN_SECONDS)
     scene.state = msgspec.structs.replace(scene.state, instances={})
-    await scene.worker.step(2.0 + UNKNOWN_SECONDS)
+    scene.worker.step(2.0 + UNKNOWN_SECONDS)
     assert scene.runners.stopped == []
-    await scene.worker.step(2.0 + 2 * UNKNOWN_SECONDS)
+    scene.worker.step(2.0 + 2 * UNKNOWN_SECONDS)
     assert scene.runners.stopped == ["r-00000000"]
 
 
-async def test_a_runner_of_a_stopping_instance_is_stopped_at_once_and_forgotten_when_gone() -> None:
+def test_a_runner_of_a_stopping_instance_is_stopped_at_once_and_forgotten_when_gone() -> None:
     scene = Scene(HERE)
-    await scene.worker.step(0.0)
+    scene.worker.step(0.0)
     stopping = msgspec.structs.replace(scene.state.instances[INSTANCE], removing=True)
     scene.state = msgspec.structs.replace(scene.state, instances={INSTANCE: stopping})
-    await scene.worker.step(1.0)
+    scene.worker.step(1.0)
     assert scene.runners.stopped == ["r-00000000"]
     record = scene.runners.known[RunnerId("r-00000000")].record
     scene.runners.known[record.runner] = LocalRunner(record=record, ended=True)
     scene.state = msgspec.structs.replace(scene.state, instances={})
-    await scene.worker.step(2.0)
+    scene.worker.step(2.0)
     assert scene.runners.forgotten == ["r-00000000"]
 
 
@@ -315,7 +363,5 @@ async def test_it_runs_when_woken_and_by_itself() -> None:
         scene.state = msgspec.structs.replace(scene.state, index=0)
         scene.worker.wake()
         await anyio.wait_all_tasks_blocked()
-        with anyio.fail_after(1.0):
-            while not scene.runners.orders:  # noqa: ASYNC110 - a thread looks the model up
-                await anyio.sleep(0.005)
+        assert len(scene.runners.orders) == 1
         tasks.cancel_scope.cancel()

@@ -28,6 +28,7 @@ from node.io.child_process import child_environment
 from node.io.interfaces import Interface, list_interfaces
 from node.io.machine_probe import memory_group
 from node.io.node_lock import LOCK_NAME, LockRecord, read_lock
+from node.io.port_owner import port_owner
 from node.io.runner_files import SOCKET_PATH_BYTES_MAX
 
 PYTHON_MIN = (3, 11)
@@ -266,8 +267,9 @@ def check_port(
         if error.errno != errno.EADDRINUSE:
             reason = f"{host or '*'}:{port}: {error.strerror or error}"
             return _failure(name, reason, f"name another with {option}, or another host")
-        holder = _holder_of(port)
-        return _failure(name, f"{port} is taken{holder}", f"end that, or name one with {option}")
+        owner = port_owner(port)
+        by = f" by {owner}" if owner else ""
+        return _failure(name, f"{port} is taken{by}", f"end that, or name one with {option}")
     return _good(name, f"{port} is free")
 
 
@@ -283,25 +285,6 @@ def _try_bind(host: str, port: int) -> None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(1)
-
-
-def _holder_of(port: int) -> str:
-    try:
-        connections = psutil.net_connections("tcp")
-    except (psutil.Error, OSError):
-        return ""
-    for each in connections:
-        if (
-            each.status == psutil.CONN_LISTEN
-            and each.laddr
-            and each.laddr.port == port
-            and each.pid
-        ):
-            try:
-                return f" by {psutil.Process(each.pid).name()} (process {each.pid})"
-            except psutil.Error:
-                return f" by process {each.pid}"
-    return ""
 
 
 def _state_directory(config: Config) -> Finding:

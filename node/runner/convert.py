@@ -99,7 +99,7 @@ def llama_config(header: GgufHeader) -> dict[str, object]:
     epsilon = header.number("llama.attention.layer_norm_rms_epsilon")
     if heads <= 0 or hidden % heads:
         refuse("gguf_shape", f"{hidden} values don't divide among {heads} heads")
-    kv_heads = header.metadata.get("llama.attention.head_count_kv", heads)
+    kv_heads = _kv_heads(header)
     tokens = header.texts("tokenizer.ggml.tokens")
     eos = header.integer("tokenizer.ggml.eos_token_id")
     return {
@@ -131,7 +131,7 @@ def convert_arrays(
     # MLX on a processor is 10 to 40 times slower with 16-bit scales; a Mac's GPU is not.
     precision = mx.float16 if mx.metal.is_available() else mx.float32
     heads = header.integer("llama.attention.head_count")
-    kv_heads = int(header.number("llama.attention.head_count_kv"))
+    kv_heads = _kv_heads(header)
     loaded = mx.load(str(source))
     if not isinstance(loaded, dict):
         refuse("gguf_foreign", f"{source} holds no named tensors")
@@ -149,6 +149,12 @@ def convert_arrays(
         if position % 32 == 0:
             progress(position / len(loaded))
     return arrays
+
+
+def _kv_heads(header: GgufHeader) -> int:
+    """As many as there are heads, where the header names none."""
+    key = "llama.attention.head_count_kv"
+    return header.integer(key if key in header.metadata else "llama.attention.head_count")
 
 
 def quantization_of(arrays: dict[str, mx.array]) -> dict[str, object] | None:
@@ -297,7 +303,7 @@ def main(arguments: list[str]) -> int:
     except ExoctlError as error:
         _say({"error": msgspec.to_builtins(error.failure)})
         return 1
-    except (RuntimeError, ValueError, MemoryError) as error:
+    except (RuntimeError, ValueError, ArithmeticError, MemoryError) as error:
         # MLX itself refuses the tensors in spite of a sound header.
         _say({"error": msgspec.to_builtins(Failure(code="gguf_unconvertible", message=str(error)))})
         return 1

@@ -1,5 +1,6 @@
 """Headers of GGUF files, checked before anything else reads them."""
 
+import math
 import os
 import struct
 from collections.abc import Mapping
@@ -72,8 +73,15 @@ class GgufHeader(msgspec.Struct, frozen=True, kw_only=True):
         return value
 
     def integer(self, key: str) -> int:
-        """A count that the conversion can't do without."""
-        return int(self.number(key))
+        """A count that the conversion can't do without.
+
+        Raises:
+            UsageError: it is missing or no whole number.
+        """
+        value = self.number(key)
+        if not math.isfinite(value):
+            refuse("gguf_metadata", f"the header says {value} for {key}, which is no count")
+        return int(value)
 
     def text(self, key: str) -> str:
         """A text, or an empty one where there is none."""

@@ -9,9 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import pytest
 
 from node.model.errors import UsageError
+from node.runner.convert import convert_arrays
 from node.runner.gguf import GgufHeader, read_header
 from tests.mlx.runner_process import ROOT
 
@@ -133,6 +135,30 @@ def test_another_architecture_is_named(tmp_path: Path) -> None:
     code, lines = run(path, tmp_path / "target")
     assert (code, lines[-1]["error"]["code"]) == (1, "gguf_architecture")
     assert "mamba" in lines[-1]["error"]["message"]
+
+
+@pytest.mark.parametrize("number", ["inf", "-inf", "nan"])
+def test_a_count_that_is_no_number_is_named(tmp_path: Path, number: str) -> None:
+    path = tmp_path / "odd.gguf"
+    entries = [
+        ("general.architecture", 8, text("llama")),
+        ("llama.embedding_length", 6, struct.pack("<f", float(number))),
+    ]
+    path.write_bytes(tiny_gguf(entries, []))
+    code, lines = run(path, tmp_path / "target")
+    assert (code, lines[-1]["error"]["code"]) == (1, "gguf_metadata")
+    assert "llama.embedding_length" in lines[-1]["error"]["message"]
+
+
+def test_without_a_count_of_key_heads_there_are_as_many_as_heads(tmp_path: Path) -> None:
+    path = tmp_path / "q.safetensors"
+    rows = mx.arange(16).reshape(8, 2).astype(mx.float32)
+    mx.save_safetensors(str(path), {"blk.0.attn_q.weight": rows, "blk.0.attn_k.weight": rows})
+    header = GgufHeader(metadata={"llama.attention.head_count": 2}, tensors={}, file_bytes=0)
+    arrays = convert_arrays(path, header, lambda _: None)
+    query, key = (arrays[f"model.layers.0.self_attn.{part}_proj.weight"] for part in "qk")
+    assert mx.array_equal(query, key)
+    assert not mx.array_equal(query, rows.astype(query.dtype))
 
 
 def test_a_header_tells_what_is_missing() -> None:

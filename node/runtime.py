@@ -338,7 +338,7 @@ class Node:
     async def _join_trusted(self) -> None:
         """Where both sides trust the network, a node that is alone joins what it hears."""
         address = self.mesh.where_to_join() if self.config.trust == "lan" else None
-        if address is None or len(self.control.store.state.nodes) > 1:
+        if address is None or not self.control.membership.is_alone:
             return
         try:
             await self._join("", address)
@@ -396,7 +396,7 @@ class Node:
         return Invite(code=code, expires_at=expires_at, addresses=self.mesh.addresses())
 
     async def _join(self, code: str, address: Address) -> None:
-        granted = await self.mesh.join(code, address)
+        granted = await self.mesh.join(code, address, lambda: self.control.membership.is_alone)
         members: dict[NodeId, tuple[Address, ...]] = {}
         for node, where in granted.addresses:
             members[node] = (*members.get(node, ()), where)

@@ -19,6 +19,8 @@ ADMIT_SECONDS = 10.0
 LEAVE_SECONDS = 10.0
 REPLAY_SECONDS = 30.0
 """How long the members found on disk hold against a state that is behind them."""
+REMIND_SECONDS = 10.0
+"""Between lines in the log about a join that does not come to its end."""
 REVOKED = "revoked"
 """What a member says to a node that was removed."""
 SILENT = ("unreachable", "timeout", "refused", "not_tried")
@@ -52,6 +54,9 @@ class MemberRouter(Protocol):
 
 class MemberMesh(Protocol):
     """What membership needs of the mesh."""
+
+    on_decline: Callable[[NodeId, str], Awaitable[None]] | None
+    """Called for a node that was admitted but did not come over: (node, name)."""
 
     def links(self) -> tuple[LinkRecord, ...]:
         """The link with every member, or why there is none."""
@@ -92,7 +97,9 @@ class Membership:
         self._joining: ClusterId | None = None
         self._recovered_index = -1
         self._recovered_at = 0.0
+        self._said_at = 0.0
         self._wakeup = Wakeup()
+        mesh.on_decline = self.declined
 
     def recovered(self, state: State) -> None:
         """Start with the members that the log on disk names, committed or not.
@@ -145,6 +152,7 @@ class Membership:
                     reason,
                 )
                 self._found_anew()
+            self._say_what_is_missing()
             self._describe(self._state())
             await self._wakeup.wait(DESCRIBE_SECONDS)
 
@@ -161,6 +169,28 @@ class Membership:
         ]
         silent = [link for link in answers if link.failure and link.failure.code in SILENT]
         return told[0] if told and len(told) + len(silent) == len(answers) else ""
+
+    def _say_what_is_missing(self) -> None:
+        trouble = self.join_trouble()
+        now = clock.monotonic()
+        if trouble and now - self._said_at >= REMIND_SECONDS:
+            self._said_at = now
+            _log.warning("%s; trying on", trouble)
+
+    def join_trouble(self) -> str:
+        """Why the log of the cluster that let this node in is not here yet; empty where it is.
+
+        The mesh goes on dialling every member it was told of.
+        """
+        if self._joining is None:
+            return ""
+        silent = [link for link in self._mesh.links() if not link.up]
+        why = "; ".join(
+            f"{link.address}: {link.failure.message}" for link in silent[:3] if link.failure
+        )
+        count = len(self._members)
+        head = f"the cluster let this node in, but none of its log has come: {count} members known"
+        return f"{head}, {len(silent)} without a link ({why})" if silent else head
 
     def _describe(self, state: State) -> None:
         record = state.nodes.get(self.node)
@@ -204,6 +234,18 @@ class Membership:
         _log.info("%s (%s) was admitted", name, node[:12])
         return True
 
+    async def declined(self, node: NodeId, name: str) -> None:
+        """Take back the admission of a node that stays where it is."""
+        try:
+            await self._submit(RemoveNode(node=node, reason="did not come over"), ADMIT_SECONDS)
+        except ExoctlError as error:
+            _log.warning("%s is still listed as a member: %s", name, error.failure.message)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other node would lose its cluster if this one left it."""
+        return not any(node != self.node for node in self._state().nodes)
+
     def check_may_join(self) -> None:
         """Raise where this node must not just go over to another cluster.
 
@@ -224,6 +266,7 @@ class Membership:
     ) -> None:
         """Another cluster has let this node in: give up the own log, follow."""
         self._joining = cluster
+        self._said_at = clock.monotonic()
         self._described = None
         self._members = dict(members)
         self._mesh.set_cluster(cluster, name)

@@ -34,6 +34,7 @@ from node.model.machine import Address
 from node.wire.handshake import ADDRESSES_MAX, PROTOCOL, Granted, Verdict, printable
 
 OnJoin = Callable[[NodeId, str, tuple[Address, ...], str], Awaitable[bool]]
+OnDecline = Callable[[NodeId, str], Awaitable[None]]
 """(node, name, addresses, proof) -> admitted; returns once the admission is committed.
 
 The proof is `invite`, or `lan` where nobody vouches for the node.
@@ -52,6 +53,11 @@ class Door:
 
     def __init__(self, links: Links, identity: Identity, invitations: Invitations) -> None:
         self.on_join: OnJoin | None = None
+        self.on_decline: OnDecline | None = None
+        self.is_joining = False
+        """This node itself asks to be let in elsewhere: it lets nobody into a log that it may give
+        up.
+        """
         self._links = links
         self._limits = links.limits
         self._identity = identity
@@ -89,6 +95,11 @@ class Door:
             self._unproved[host] += 1
             self._entering.add(connection)
             group.start_soon(self._handle, connection, host)
+
+    @property
+    def is_admitting(self) -> bool:
+        """Whether a node is being let in at this moment."""
+        return self._joins > 0
 
     def close(self) -> None:
         """Close what came in and was never looked at."""
@@ -227,7 +238,10 @@ class Door:
         )
         with anyio.fail_after(self._limits.handshake_seconds):
             await wire.send(granted)
-            await _wait_end(wire)
+            reply = await _last_word(wire)
+        if reply is not None and reply.refusal is not None and self.on_decline is not None:
+            _log.warning("%s did not come over after all", printable(guest.bearing.name))
+            await self.on_decline(guest.peer, printable(guest.bearing.name))
 
     def _entitlement(self, guest: Guest, host: str) -> bytes | Failure:
         """The key of the code that lets the guest join, empty where none is needed."""
@@ -235,6 +249,10 @@ class Door:
         refusal = None
         if guest.peer == standing.node or guest.bearing.protocol != PROTOCOL:
             refusal = standing.judge(guest.peer, guest.bearing)
+        elif self.is_joining:
+            refusal = self._failure(
+                "join_busy", f"{standing.name} is joining another cluster itself", "try again"
+            )
         elif self._joins >= self._limits.joins_max or self.on_join is None:
             refusal = self._failure("join_busy", "too many nodes join at this moment", "try again")
         elif not guest.code_proof and standing.trust != "lan":
@@ -292,6 +310,15 @@ class Door:
         with anyio.move_on_after(self._limits.farewell_seconds):
             await wire.send(Verdict(refusal=refusal))
             await _wait_end(wire)
+
+
+async def _last_word(wire: GreetingStream) -> Verdict | None:
+    """What a node says that was let in: nothing, unless it does not come over."""
+    try:
+        reply, _ = await wire.receive()
+    except CONNECTION_ERRORS:
+        return None
+    return reply if isinstance(reply, Verdict) else None
 
 
 async def _wait_end(wire: GreetingStream) -> None:

@@ -1,6 +1,6 @@
 """The mesh of a node: listens, dials, and keeps one proved link with every other member."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import anyio
 import msgspec
@@ -19,7 +19,7 @@ from node.io.interfaces import (
 )
 from node.io.mesh.calls import Calls
 from node.io.mesh.channel import CONNECTION_ERRORS, close_stream, describe
-from node.io.mesh.door import Door, OnJoin
+from node.io.mesh.door import Door, OnDecline, OnJoin
 from node.io.mesh.event import JoinGranted, MeshEvent, PeerMessage
 from node.io.mesh.greeting import Dialler, GreetingStream, Met, code_proof, proofs_equal
 from node.io.mesh.invitations import Invitations, code_key
@@ -29,6 +29,8 @@ from node.io.mesh.listen import listen
 from node.io.mesh.reach import Missed, Reached, Reacher
 from node.io.mesh.standing import Standing
 from node.model.errors import (
+    BusyError,
+    ConflictError,
     Failure,
     RefusedError,
     TimeoutExpiredError,
@@ -116,6 +118,15 @@ class Mesh:
     @on_join.setter
     def on_join(self, on_join: OnJoin | None) -> None:
         self._door.on_join = on_join
+
+    @property
+    def on_decline(self) -> OnDecline | None:
+        """Called for a node that was admitted but did not come over: (node, name)."""
+        return self._door.on_decline
+
+    @on_decline.setter
+    def on_decline(self, on_decline: OnDecline | None) -> None:
+        self._door.on_decline = on_decline
 
     @property
     def address(self) -> Address:
@@ -250,13 +261,18 @@ class Mesh:
         """
         return self._invitations.create_invite(lifetime_seconds, now)
 
-    async def join(self, code: str, address: Address) -> JoinGranted:
+    async def join(
+        self, code: str, address: Address, is_free: Callable[[], bool] = lambda: True
+    ) -> JoinGranted:
         """Ask the node at an address to let this node into its cluster.
 
         The code proves the right to; empty where both sides trust the network. Changes nothing
-        here: `set_cluster` and `set_admitted` follow.
+        here: `set_cluster` and `set_admitted` follow. Meanwhile the door lets nobody in, and what
+        is granted is given back where `is_free` has become false.
 
         Raises:
+            BusyError: this node joins or lets in another one at this moment.
+            ConflictError: it was granted, but this node is not free to go over any more.
             UsageError: the code is no code, or the address is this node's own.
             UnreachableError: no node answers there.
             RefusedError: it says no, or does not know the code either.
@@ -267,10 +283,22 @@ class Mesh:
                 "invite_needed", "a code is needed to join", "`exoctl cluster invite` makes one"
             )
         key = code_key(code) if code else b""
+        if self._door.is_joining or self._door.is_admitting:
+            doing = "joins a cluster" if self._door.is_joining else "lets another node in"
+            raise BusyError.because(
+                "join_busy", f"{self._settings.name} {doing} at this moment", "try again"
+            )
+        self._door.is_joining = True
+        try:
+            return await self._join(key, address, is_free)
+        finally:
+            self._door.is_joining = False
+
+    async def _join(self, key: bytes, address: Address, is_free: Callable[[], bool]) -> JoinGranted:
         reached = await self._reach(address)
         try:
             with anyio.fail_after(self._settings.limits.join_seconds):
-                return await self._ask_to_join(reached, key)
+                return await self._ask_to_join(reached, key, is_free)
         except TimeoutError:
             raise TimeoutExpiredError.because(
                 "join_timeout",
@@ -297,9 +325,12 @@ class Mesh:
             )
         return reached
 
-    async def _ask_to_join(self, reached: Reached, key: bytes) -> JoinGranted:
+    async def _ask_to_join(
+        self, reached: Reached, key: bytes, is_free: Callable[[], bool]
+    ) -> JoinGranted:
         own = self._standing
-        dialler = Dialler(GreetingStream(reached.stream), self._identity)
+        wire = GreetingStream(reached.stream)
+        dialler = Dialler(wire, self._identity)
         met = await dialler.introduce(own.bearing(), "join", reached.server, reached.certificate)
         self._check_host(met, reached.address, key)
         answer = await dialler.prove(met, code_key=key)
@@ -312,6 +343,14 @@ class Mesh:
                 f"the node at {reached.address} does not know the code",
                 "check the address; somebody may pose as the cluster",
             )
+        if not is_free():
+            declined = Failure(
+                code="join_declined",
+                message=f"{own.name} is not alone any more: it stays in its own cluster",
+                node=own.name,
+            )
+            await wire.send(Verdict(refusal=declined))
+            raise ConflictError(declined)
         return _granted(answer, met, reached.address)
 
     def _check_host(self, met: Met, address: Address, key: bytes) -> None:

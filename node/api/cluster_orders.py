@@ -3,6 +3,7 @@
 import anyio
 import msgspec
 
+from node.api.bounds import TEXT_CHARACTERS_MAX, check_command
 from node.api.cluster_views import find_instance, view_instance
 from node.api.context import ApiContext
 from node.api.exchange import Exchange
@@ -47,6 +48,7 @@ def _require_accepted(answer: Accepted | Refused) -> Accepted:
 async def submit_command(context: ApiContext, exchange: Exchange) -> None:
     """Have the master decide a command; a refusal is an answer here, not an error."""
     command = exchange.decode_with(_command_decoder)
+    check_command(command)
     answer = await _submit(context, exchange, command)
     await send_page(context, exchange, "Answer", [answer])
 
@@ -54,6 +56,7 @@ async def submit_command(context: ApiContext, exchange: Exchange) -> None:
 async def place_instance(context: ApiContext, exchange: Exchange) -> None:
     """Place a model; its runners are being started when this answers."""
     order = exchange.decode(PlaceOrder)
+    check_command(order)
     command = PlaceInstance(model=model_name("model", order.model), wish=order.wish)
     answer = _require_accepted(await _submit(context, exchange, command))
     await send_page(context, exchange, "Accepted", [answer], 201)
@@ -82,6 +85,7 @@ async def wait_for_instance(context: ApiContext, exchange: Exchange) -> None:
 async def make_plan(context: ApiContext, exchange: Exchange) -> None:
     """Every way to place a model."""
     order = exchange.decode(PlaceOrder)
+    check_command(order)
     model = model_name("model", order.model)
     with time_limit(context.timing.call_seconds, f"planning {model}"):
         plan = await context.handle.plan(model, order.wish)
@@ -116,6 +120,8 @@ async def make_invite(context: ApiContext, exchange: Exchange) -> None:
 async def join_cluster(context: ApiContext, exchange: Exchange) -> None:
     """Join the cluster that a code came from."""
     order = exchange.decode(JoinOrder)
+    if len(order.peer) > TEXT_CHARACTERS_MAX:
+        raise UsageError.because("bad_address", "that is no node's address")
     if not 0 < len(order.code) <= CODE_CHARACTERS_MAX:
         raise UsageError.because("bad_code", "that is no invitation's code")
     peer = parse_address(order.peer) if order.peer else None

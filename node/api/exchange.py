@@ -10,6 +10,7 @@ import anyio
 import msgspec
 from starlette.types import Message, Receive, Scope, Send
 
+from node.api.bounds import check_integers
 from node.api.context import ApiContext, stopping_error
 from node.api.faults import (
     Dialect,
@@ -133,20 +134,23 @@ class Exchange:
         """The body as a value.
 
         Raises:
-            ParameterError: it is no JSON, or does not fit; names the place.
+            ParameterError: it is no JSON, does not fit, or holds an integer beyond 64 bits; names
+                the place.
         """
         return self.decode_with(msgspec.json.Decoder(body_type))
 
     def decode_with(self, decoder: msgspec.json.Decoder[Body]) -> Body:
         """The body as a value of the decoder's type; raises as `decode` does."""
         try:
-            return decoder.decode(self.body)
+            decoded = decoder.decode(self.body)
         except msgspec.ValidationError as error:
             raise _misfit(str(error)) from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ParameterError("$", f"the body is no valid JSON: {error}") from error
         except RecursionError as error:
             raise ParameterError("$", "the body is nested too deeply") from error
+        check_integers(self.body, decoded)
+        return decoded
 
     async def answer(
         self,

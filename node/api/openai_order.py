@@ -13,6 +13,7 @@ NAME_CHARACTERS_MAX = 200
 STOPS_MAX = 16
 TOP_LOGPROBS_MAX = 20
 TOKENS_MAX = 2**31 - 1
+TOP_K_MAX = 1_000_000
 
 ModelName = Annotated[str, Meta(min_length=1, max_length=NAME_CHARACTERS_MAX)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
@@ -40,7 +41,7 @@ class CommonOrder(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: TokenCount | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Meta(ge=-1, le=1_000_000)] | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=TOP_K_MAX)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     stop: Stop = None

@@ -2,9 +2,11 @@ import errno
 import os
 import queue
 import random
+import shutil
 from pathlib import Path
 from typing import Self
 
+import msgspec
 import pytest
 
 from node.core.replica.durable import (
@@ -19,13 +21,25 @@ from node.core.replica.durable import (
     SnapshotKept,
     Truncated,
 )
+from node.core.replica.timing import Limits
+from node.io import clock
 from node.io import log_file as log_package
 from node.io.log_file import LogFile, Synced, open_log
 from node.io.log_file import log_file as module
-from node.io.log_file.record import CleanEnd, Damage, Framed, TornTail, frame, read_records
-from node.model.errors import ConflictError
+from node.io.log_file import parts as parts_module
+from node.io.log_file import record as record_module
+from node.io.log_file.record import (
+    PAYLOAD_BYTES_MAX,
+    CleanEnd,
+    Damage,
+    Framed,
+    TornTail,
+    frame,
+    read_records,
+)
+from node.model.errors import ConflictError, RefusedError
 from node.model.ids import ClusterId, NodeId
-from node.model.session import Entry, EventId, Position, Session
+from node.model.session import NO_SESSION, Entry, EventId, Position, Session
 
 SESSION = Session(3, NodeId("a"), 1)
 CLUSTER = ClusterId("c" * 32)
@@ -50,11 +64,12 @@ class OpenLog:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.done: queue.Queue[Synced] = queue.Queue()
+        self.failed: queue.Queue[BaseException] = queue.Queue()
         self.token = 0
 
     def __enter__(self) -> Self:
         self.log, self.recovered = open_log(self.directory)
-        self.log.start(self.done.put)
+        self.log.start(self.done.put, self.failed.put)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -91,14 +106,154 @@ def test_everything_written_is_read_back(tmp_path: Path) -> None:
 
 
 def test_incarnation_rises_at_every_start(tmp_path: Path) -> None:
-    assert [reopen(tmp_path)[1].incarnation for _ in range(3)] == [1, 2, 3]
+    first, second, third = (reopen(tmp_path)[1].incarnation for _ in range(3))
+    assert first < second < third
 
 
-def test_a_lost_incarnation_goes_on_above_the_log(tmp_path: Path) -> None:
+def test_a_lost_incarnation_goes_on_above_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clock, "wall", lambda: 0.0)
+    late = Entry(SESSION, 0, EventId(NodeId("a"), 7_000_000, 1), b"")
     with OpenLog(tmp_path) as log:
         founded(log)
+        log.write(Appended((late,)))
     (tmp_path / "incarnation").write_bytes(b"nonsense")
-    assert reopen(tmp_path)[1].incarnation > 1_000_000
+    assert reopen(tmp_path)[1].incarnation > 8_000_000
+
+
+def test_a_deleted_log_directory_never_repeats_an_incarnation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1_900_000_000.0]
+    monkeypatch.setattr(clock, "wall", lambda: now[0])
+    before = reopen(tmp_path / "log")[1].incarnation
+    shutil.rmtree(tmp_path / "log")
+    now[0] += 60
+    assert reopen(tmp_path / "log")[1].incarnation > before
+
+
+LATER = Session(4, NodeId("b"), 1)
+"""The session whose history replaces that of `SESSION`."""
+
+
+def later(first: int, count: int) -> tuple[Entry, ...]:
+    return tuple(
+        Entry(LATER, i, EventId(NodeId("b"), 1, i + 1), b"") for i in range(first, first + count)
+    )
+
+
+def installed(index: int) -> SnapshotImage:
+    return SnapshotImage(cluster=CLUSTER, position=Position(LATER, index), state=b"later", known=())
+
+
+@pytest.mark.parametrize("index", [15, 20, 25, 30, 99])
+def test_a_peers_snapshot_counts_whatever_lies_at_higher_indices(
+    tmp_path: Path, index: int
+) -> None:
+    with OpenLog(tmp_path) as log:
+        founded(log)
+        log.write(Appended(entries(0, 31)))
+        log.write(SnapshotKept(image(20), log_reset=False))
+        log.write(SnapshotKept(image(30), log_reset=False))
+        log.write(SnapshotKept(installed(index), log_reset=True), SessionKept(LATER, 4))
+        log.write(Appended(later(index + 1, 4)))
+        assert len(list(tmp_path.glob("snapshot-*"))) == 1
+    again, recovered = reopen(tmp_path)
+    assert again.damage == ""
+    assert recovered.snapshot == installed(index)
+    assert recovered.entries == later(index + 1, 4)
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("index", [15, 20, 25, 30, 99])
+def test_a_crash_at_any_step_of_taking_a_snapshot_leaves_one_history_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: int
+) -> None:
+    """Every change of a name is a step; the process ends before the one or the other of them."""
+    outcomes: set[bool] = set()
+    for steps in range(20):
+        directory = tmp_path / str(steps)
+        with OpenLog(directory) as log:
+            founded(log)
+            log.write(Appended(entries(0, 31)))
+            log.write(SnapshotKept(image(20), log_reset=False))
+            log.write(SnapshotKept(image(30), log_reset=False))
+            with monkeypatch.context() as patch:
+                crash_after(patch, steps)
+                log.log.submit(9, (SnapshotKept(installed(index), log_reset=True),), full_sync=True)
+                log.log.close()
+            finished = log.failed.empty()
+        again, recovered = reopen(directory)
+        assert again.damage == ""
+        is_new = recovered.snapshot == installed(index)
+        assert is_new or recovered.snapshot == image(30)
+        assert recovered.entries == (() if is_new else entries(0, 31))
+        assert len(list(directory.glob("snapshot-*"))) == (1 if is_new else 2)
+        outcomes.add(is_new)
+        if finished:
+            assert is_new
+            break
+    else:
+        pytest.fail("the snapshot was never taken")
+    assert outcomes == {False, True}
+
+
+def crash_after(patch: pytest.MonkeyPatch, steps: int) -> None:
+    left = [steps]
+    unlink, replace = Path.unlink, Path.replace
+
+    def step() -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Crash
+
+    def unlink_or_end(path: Path, *, missing_ok: bool = False) -> None:
+        step()
+        unlink(path, missing_ok=missing_ok)
+
+    def replace_or_end(path: Path, target: Path) -> Path:
+        step()
+        return replace(path, target)
+
+    patch.setattr(Path, "unlink", unlink_or_end)
+    patch.setattr(Path, "replace", replace_or_end)
+
+
+@pytest.mark.parametrize("steps", range(1, 4))
+def test_a_crash_while_leaving_a_cluster_leaves_the_old_log_or_the_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    other = ClusterId("d" * 32)
+    with OpenLog(tmp_path) as log:
+        founded(log)
+        log.write(Appended(entries(0, 5)), SnapshotKept(image(3), log_reset=False))
+        with monkeypatch.context() as patch:
+            crash_after(patch, steps - 1)
+            log.log.submit(9, (ClusterJoined(other),), full_sync=True)
+            log.log.close()
+    again, recovered = reopen(tmp_path)
+    assert again.damage == ""
+    if recovered.cluster == other:
+        assert (recovered.snapshot, recovered.entries) == (None, ())
+        assert recovered.session == NO_SESSION
+    else:
+        assert (recovered.snapshot, recovered.entries) == (image(3), entries(0, 5))
+
+
+def test_snapshots_of_earlier_starts_are_counted_and_dropped(tmp_path: Path) -> None:
+    for life in range(4):
+        with OpenLog(tmp_path) as log:
+            if life == 0:
+                founded(log)
+            log.write(Appended(entries(life * 10, 10)))
+            log.write(SnapshotKept(image(life * 10 + 9), log_reset=False))
+            files = [*tmp_path.glob("snapshot-*"), *tmp_path.glob("segment-*")]
+            assert log.log.status().bytes_on_disk == sum(path.stat().st_size for path in files)
+    assert len(list(tmp_path.glob("snapshot-*"))) == 2
 
 
 def test_a_torn_tail_is_cut_and_the_log_goes_on(tmp_path: Path) -> None:
@@ -266,6 +421,121 @@ def test_a_failed_sync_acknowledges_nothing_any_more(
         log.log.close()
         assert log.done.empty()
         assert "sync failed" in log.log.status().trouble
+
+
+def test_a_failed_sync_of_a_full_segment_acknowledges_nothing_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, failing = module.sync_file, [False]
+
+    def once_broken(descriptor: int, *, full: bool) -> None:
+        if failing[0]:
+            failing[0] = False
+            raise OSError(errno.EIO, "Input/output error")
+        real(descriptor, full=full)
+
+    monkeypatch.setattr(module, "SEGMENT_BYTES_MAX", 100)
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(module, "sync_file", once_broken)
+    log, _ = open_log(tmp_path)
+    done: queue.Queue[Synced] = queue.Queue()
+    failed: queue.Queue[BaseException] = queue.Queue()
+    log.start(done.put, failed.put)
+    log.submit(1, (ClusterJoined(CLUSTER), Appended(entries(0, 5))), full_sync=False)
+    assert done.get(timeout=10) == Synced(1)
+    opened = len(list(Path("/dev/fd").iterdir()))
+    failing[0] = True
+    log.submit(2, (Appended(entries(5, 1)),), full_sync=False)
+    assert isinstance(failed.get(timeout=10), OSError)
+    log.submit(3, (Appended(entries(6, 1)),), full_sync=False)
+    assert len(list(Path("/dev/fd").iterdir())) == opened
+    log.close()
+    assert done.empty()
+    assert failed.empty()
+    assert not log.status().disk_full
+    assert "sync failed" in log.status().trouble
+
+
+def test_a_write_that_fails_for_another_reason_is_trouble_and_no_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
+    broken, tried, write = [True], queue.Queue[bool](), os.write
+
+    def refused(descriptor: int, content: bytes) -> int:
+        if broken[0]:
+            tried.put(True)
+            raise OSError(errno.EACCES, "Permission denied")
+        return write(descriptor, content)
+
+    with OpenLog(tmp_path) as log:
+        founded(log)
+        monkeypatch.setattr(module.os, "write", refused)
+        log.log.submit(9, (Appended(entries(0, 1)),), full_sync=False)
+        tried.get(timeout=10)
+        tried.get(timeout=10)
+        assert not log.log.status().disk_full
+        assert "Permission denied" in log.log.status().trouble
+        broken[0] = False
+        assert log.done.get(timeout=10) == Synced(9)
+
+
+@pytest.mark.parametrize("owner_listens", [True, False])
+def test_the_writer_never_dies_silently(tmp_path: Path, owner_listens: bool) -> None:
+    failed: queue.Queue[BaseException] = queue.Queue()
+
+    def gone(_: Synced) -> None:
+        raise RuntimeError("nobody there")
+
+    def heard(error: BaseException) -> None:
+        failed.put(error)
+        if not owner_listens:
+            raise RuntimeError("nobody here either")
+
+    log, _ = open_log(tmp_path)
+    log.start(gone, heard)
+    log.submit(1, (ClusterJoined(CLUSTER),), full_sync=False)
+    assert "nobody there" in str(failed.get(timeout=10))
+    log.close()
+    assert "nobody there" in log.status().trouble
+
+
+def test_whatever_is_written_can_be_read_back() -> None:
+    assert Limits().snapshot_bytes < PAYLOAD_BYTES_MAX
+    largest = bytes(PAYLOAD_BYTES_MAX)
+    assert next(read_records(frame(0, largest))) == Framed(0, largest)
+    with pytest.raises(RefusedError, match="at most"):
+        frame(0, largest + b"x")
+
+
+def test_a_snapshot_too_large_to_keep_is_told_and_the_log_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_module, "PAYLOAD_BYTES_MAX", 2000)
+    huge = msgspec.structs.replace(image(4), state=bytes(3000))
+    with OpenLog(tmp_path) as log:
+        founded(log)
+        log.write(Appended(entries(0, 5)))
+        log.write(SnapshotKept(huge, log_reset=False), Appended(entries(5, 1)))
+        assert "3" in log.log.status().trouble
+        log.write(SnapshotKept(image(4), log_reset=False))
+        assert log.log.status().trouble == ""
+    assert reopen(tmp_path)[1].entries == entries(0, 6)
+
+
+def test_records_with_many_entries_are_cut_to_what_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_module, "PAYLOAD_BYTES_MAX", 3000)
+    monkeypatch.setattr(parts_module, "PART_BYTES", 1000)
+    monkeypatch.setattr(module, "SEGMENT_BYTES_MAX", 4000)
+    with OpenLog(tmp_path) as log:
+        founded(log)
+        log.write(Appended(entries(0, 200)), Orphaned(entries(100, 100)), Truncated(100))
+        log.write(Appended(entries(100, 100)))
+    _, recovered = reopen(tmp_path)
+    assert recovered.entries == entries(0, 200)
+    assert recovered.orphans == entries(100, 100)
 
 
 def test_a_full_queue_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,17 +2,17 @@
 
 log/incarnation             8 bytes and a checksum, raised at every start before anything else
 log/segment-<first>.log     records; the first of each says what older ones said
-log/snapshot-<index>.msgpack
+log/snapshot-<index>-<digest>.msgpack
 log/damaged/, log/archive/  set aside, never read again
 """
 
 import collections
 import contextlib
+import errno
 import os
 import queue
 import shutil
 import threading
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,18 +26,13 @@ from node.core.replica.durable import (
     SnapshotImage,
     SnapshotKept,
 )
-from node.io.durability import replace_file, sync_directory, sync_file
+from node.io.durability import TEMPORARY_SUFFIX, SyncFailedError, replace_file, sync_file
+from node.io.log_file.parts import first_records, parts_of
 from node.io.log_file.record import frame
-from node.io.log_file.recovery import (
-    SEGMENT_PATTERN,
-    SNAPSHOT_PATTERN,
-    Folded,
-    RecoveredLog,
-    encode_record,
-    read_snapshot,
-    recover_segments,
-)
-from node.model.errors import ConflictError, InternalError
+from node.io.log_file.recovery import RecoveredLog, encode_record, recover_segments
+from node.io.log_file.snapshots import SnapshotFile, find_snapshots, write_snapshot
+from node.io.log_file.start import raise_incarnation, remove, set_aside, start_over
+from node.model.errors import ConflictError, InternalError, RefusedError
 
 SEGMENT_BYTES_MAX = 16 * 1024 * 1024
 TAIL_ENTRIES = 10_000
@@ -46,6 +41,7 @@ QUEUE_BATCHES_MAX = 16_384
 """Batches that wait for the disk; beyond them the caller must stop taking in work."""
 RETRY_SECONDS = 1.0
 """How often a full disk is tried again."""
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 ARCHIVES_MAX = 3
 SNAPSHOTS_KEPT = 2
 
@@ -83,7 +79,7 @@ class LogFile:
     """Written by its own thread; `submit` and `status` may be called from the loop's."""
 
     def __init__(
-        self, directory: Path, recovered: RecoveredLog, snapshots: list[int], damage: str
+        self, directory: Path, recovered: RecoveredLog, snapshots: list[SnapshotFile], damage: str
     ) -> None:
         self.damage = damage
         """What was found broken at start, in words; empty when nothing was."""
@@ -96,18 +92,32 @@ class LogFile:
         self._segment: _Segment | None = None
         self._descriptor = -1
         self._queue: queue.Queue[_Batch | None] = queue.Queue(QUEUE_BATCHES_MAX)
+        self._is_torn = False
         self._trouble = ""
+        self._refused = ""
         self._disk_full = False
         self._on_synced: Callable[[Synced], None] = lambda _: None
+        self._on_failed: Callable[[BaseException], None] = lambda _: None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
         self._adopt(recovered)
 
     # -- from the loop ---------------------------------------------------------------------------
 
-    def start(self, on_synced: Callable[[Synced], None]) -> None:
-        """Start the writer; `on_synced` is called in its thread, in the order of tokens."""
+    def start(
+        self,
+        on_synced: Callable[[Synced], None],
+        on_failed: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        """Start the writer.
+
+        Args:
+            on_synced: called in its thread, in the order of tokens.
+            on_failed: called in its thread, at most once, when nothing will be acknowledged any
+                more: a sync failed, or a mistake of ours ended the writer.
+        """
         self._on_synced = on_synced
+        self._on_failed = on_failed or self._on_failed
         self._thread.start()
 
     def submit(self, token: int, records: tuple[DurableRecord, ...], *, full_sync: bool) -> bool:
@@ -122,10 +132,10 @@ class LogFile:
         """Figures; cheap."""
         segments = [*self._closed_segments, *([self._segment] if self._segment else [])]
         return LogStatus(
-            bytes_on_disk=sum(segment.bytes for segment in segments),
+            bytes_on_disk=sum(file.bytes for file in (*segments, *self._snapshots)),
             waiting=self._queue.qsize(),
             disk_full=self._disk_full,
-            trouble=self._trouble,
+            trouble=self._trouble or self._refused,
         )
 
     def close(self, deadline_seconds: float = 3.0) -> None:
@@ -144,6 +154,21 @@ class LogFile:
     # -- in the writer's thread ------------------------------------------------------------------
 
     def _run(self) -> None:
+        try:
+            self._write_until_closed()
+        except BaseException as error:  # noqa: BLE001 - the owner must hear of anything
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        words = error.strerror if isinstance(error, OSError) else ""
+        what = "sync failed" if isinstance(error, SyncFailedError) else "the log writer ended"
+        self._trouble = f"{what}: {words or error or type(error).__name__}; nothing is acknowledged"
+        try:
+            self._on_failed(error)
+        except BaseException as unheard:  # noqa: BLE001 - the owner may be gone
+            self._trouble += f" (told to nobody: {unheard})"
+
+    def _write_until_closed(self) -> None:
         ending = False
         while not ending:
             batches = [self._queue.get()]
@@ -158,34 +183,26 @@ class LogFile:
                 return
 
     def _commit(self, batches: list[_Batch]) -> bool:
-        """Write batches and report them; False when it is no use to go on."""
-        waiting = collections.deque(record for batch in batches for record in batch.records)
+        """Write batches and report them; False when the log is closed with the disk in trouble."""
+        waiting = collections.deque(
+            part for batch in batches for record in batch.records for part in parts_of(record)
+        )
         while waiting:
             try:
                 self._store(waiting[0])
+            except SyncFailedError:
+                raise
             except OSError as error:
                 self._trouble = f"{error.strerror or error} ({self._directory})"
-                self._disk_full = True
-                self._cut_torn_record()
+                self._disk_full = error.errno in FULL_DISK
                 if self._stop.wait(RETRY_SECONDS):
                     return False
             else:
                 waiting.popleft()
-        try:
-            self._flush(full=any(batch.full_sync for batch in batches))
-        except OSError as error:
-            # What the kernel still holds after a failed sync is unknown: a second sync may lie.
-            self._trouble = f"sync failed: {error.strerror or error}; nothing is acknowledged"
-            self._disk_full = True
-            return False
+        self._flush(full=any(batch.full_sync for batch in batches))
         self._trouble, self._disk_full = "", False
         self._on_synced(Synced(batches[-1].token))
         return True
-
-    def _cut_torn_record(self) -> None:
-        if self._segment is not None and self._descriptor >= 0:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._descriptor, self._segment.bytes)
 
     def _store(self, record: DurableRecord) -> None:
         match record:
@@ -211,15 +228,24 @@ class LogFile:
 
     def _write(self, segment: _Segment, payload: bytes) -> None:
         content = frame(self._counter, payload)
+        if self._is_torn:
+            os.ftruncate(self._descriptor, segment.bytes)
+        self._is_torn = True
         view = memoryview(content)
         while view:
             view = view[os.write(self._descriptor, view) :]
+        self._is_torn = False
         segment.bytes += len(content)
         self._counter += 1
 
     def _flush(self, *, full: bool) -> None:
-        if self._descriptor >= 0:
+        if self._descriptor < 0:
+            return
+        try:
             sync_file(self._descriptor, full=full)
+        except OSError as error:
+            # What the kernel still holds after a failed sync is unknown: a second sync may lie.
+            raise SyncFailedError(error.errno, error.strerror, str(self._directory)) from error
 
     def _open_segment(self) -> _Segment:
         if self._segment is None:
@@ -230,57 +256,70 @@ class LogFile:
 
     def _roll(self, *, log_reset: bool) -> None:
         """Start a new segment whose header carries everything that still holds."""
-        header = self._folded.header(log_reset=log_reset)
-        content = frame(self._counter, encode_record(header))
+        if self._is_torn and self._segment is not None:
+            os.ftruncate(self._descriptor, self._segment.bytes)
+            self._is_torn = False
+        self._flush(full=False)  # a later segment on disk says that this one is whole
+        content, counter = first_records(self._folded, self._counter, log_reset=log_reset)
         path = self._directory / f"segment-{self._counter:016d}.log"
         replace_file(path, content)
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         if self._descriptor >= 0:
-            sync_file(self._descriptor, full=False)
             os.close(self._descriptor)
         if self._segment is not None:
             self._closed_segments.append(self._segment)
-        self._counter += 1
+        self._counter = counter
         self._descriptor = descriptor
-        self._segment = _Segment(path, header.base_index, header.base_index, len(content))
+        index = self._folded.next_index
+        self._segment = _Segment(path, index, index, len(content))
 
     def _store_snapshot(self, image: SnapshotImage, *, log_reset: bool) -> None:
+        """Keep a snapshot; one that replaces the log counts from the header on that names it."""
+        self._flush(full=False)  # the entries that lead to it come first
         index = image.position.index
-        path = self._directory / f"snapshot-{max(index, 0):016d}.msgpack"
-        replace_file(path, frame(0, msgspec.msgpack.encode(image)))
-        if index not in self._snapshots:
-            self._snapshots = sorted([*self._snapshots, index])
-        while len(self._snapshots) > SNAPSHOTS_KEPT:
-            oldest = self._snapshots.pop(0)
-            (self._directory / f"snapshot-{max(oldest, 0):016d}.msgpack").unlink(missing_ok=True)
+        try:
+            file = write_snapshot(self._directory, image)
+        except RefusedError as error:
+            if log_reset:
+                raise
+            self._refused = error.failure.message  # the entries are kept instead
+            return
+        self._refused = ""
+        older = self._snapshots
         if log_reset:
-            self._folded.reset_to(index + 1)
+            self._folded.note(SnapshotKept(image, log_reset=True))
             self._roll(log_reset=True)
-            self._drop_segments(index + 1, everything=True)
+            self._snapshots = [file]
         else:
-            self._drop_segments(self._snapshots[0] - TAIL_ENTRIES, everything=False)
+            same_history = [kept for kept in older if kept.index < index]
+            self._snapshots = [*same_history, file][-SNAPSHOTS_KEPT:]
+        for old in older:
+            if old.path not in [kept.path for kept in self._snapshots]:
+                remove(old.path)
+        oldest = self._snapshots[0].index
+        self._drop_segments(oldest - TAIL_ENTRIES, everything=log_reset)
 
     def _drop_segments(self, keep_from: int, *, everything: bool) -> None:
         while self._closed_segments and (
             everything or self._closed_segments[0].end_index < keep_from
         ):
-            self._closed_segments.pop(0).path.unlink(missing_ok=True)
+            remove(self._closed_segments.pop(0).path)
 
     def _archive(self, record: ClusterJoined) -> None:
-        """Put the whole log of the cluster that is left behind aside, and begin an empty one."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-        self._segment = None
-        self._closed_segments = []
+        """Begin an empty log, and put the whole log of the cluster that is left behind aside."""
         name = f"{self._counter:016d}-{(self._folded.cluster or 'none')[:8]}"
-        set_aside(self._directory, self._directory / "archive" / name)
-        archives = sorted((self._directory / "archive").iterdir())
-        for old in archives[:-ARCHIVES_MAX]:
-            shutil.rmtree(old, ignore_errors=True)
-        self._snapshots = []
         self._folded.note(record)
         self._roll(log_reset=True)
+        left = [segment.path for segment in self._closed_segments]
+        left += [file.path for file in self._snapshots]
+        self._closed_segments, self._snapshots = [], []
+        if not left:
+            return
+        with contextlib.suppress(OSError):  # what stays in its place doesn't count any more
+            set_aside(left, self._directory / "archive" / name)
+            archives = sorted((self._directory / "archive").iterdir())
+            for old in archives[:-ARCHIVES_MAX]:
+                shutil.rmtree(old, ignore_errors=True)
 
     def _adopt(self, recovered: RecoveredLog) -> None:
         """Go on at the end of the last segment that was found."""
@@ -298,15 +337,6 @@ class LogFile:
         self._segment = last
 
 
-def set_aside(directory: Path, target: Path) -> None:
-    """Move a log's segments and snapshots out of the way."""
-    target.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for pattern in (SEGMENT_PATTERN, SNAPSHOT_PATTERN):
-        for path in directory.glob(pattern):
-            path.replace(target / path.name)
-    sync_directory(directory)
-
-
 def open_log(directory: Path) -> tuple[LogFile, Recovered]:
     """Raise the incarnation, read what is there, and make ready to write.
 
@@ -315,7 +345,7 @@ def open_log(directory: Path) -> tuple[LogFile, Recovered]:
     """
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        incarnation = _raise_incarnation(directory)
+        incarnation = raise_incarnation(directory)
         return _open(directory, incarnation)
     except OSError as error:
         raise ConflictError.because(
@@ -326,87 +356,33 @@ def open_log(directory: Path) -> tuple[LogFile, Recovered]:
 
 
 def _open(directory: Path, incarnation: int) -> tuple[LogFile, Recovered]:
+    for leftover in directory.glob(f"*{TEMPORARY_SUFFIX}"):
+        remove(leftover)
     recovered = recover_segments(directory)
-    snapshot, trouble = read_snapshot(directory, recovered.folded.cluster)
-    damage = recovered.damage or (trouble if snapshot is None else "")
-    if "of a newer exoctl" in damage:
+    if "of a newer exoctl" in recovered.damage:
         raise ConflictError.because(
-            "log_newer", f"{directory}: {damage}", "start with the newer exoctl"
+            "log_newer", f"{directory}: {recovered.damage}", "start with the newer exoctl"
         )
     folded = recovered.folded
-    entries = tuple(folded.entries)
-    hole = (
-        entries
-        and entries[0].index > 0
-        and (snapshot is None or snapshot.position.index + 1 < entries[0].index)
-    )
-    if hole:
-        damage = damage or f"entries begin at {entries[0].index} with no snapshot before them"
-        entries = ()
+    found = find_snapshots(directory, folded, is_damaged=bool(recovered.damage))
+    damage = recovered.damage or (found.trouble if found.image is None else "")
+    if folded.base_index > 0 and not found.is_fitting:
+        damage = damage or f"entries begin at {folded.base_index} with no snapshot before them"
     if damage:
-        recovered = _start_over(directory, incarnation, folded, snapshot, entries)
-    log = LogFile(
-        directory,
-        recovered,
-        [snapshot.position.index] if snapshot else [],
-        damage,
-    )
+        recovered = start_over(directory, incarnation, recovered, found)
+    for path in found.foreign if not damage else ():
+        remove(path)
+    if found.unreadable and not damage:
+        set_aside(found.unreadable, directory / "damaged" / f"{incarnation:08d}")
+    folded = recovered.folded
+    entries = tuple(folded.entries)
+    log = LogFile(directory, recovered, found.kept, damage)
     return log, Recovered(
         incarnation=incarnation,
         cluster=folded.cluster,
         session=folded.session,
         term_highest=folded.term_highest,
-        snapshot=snapshot,
+        snapshot=found.image,
         entries=entries,
         orphans=tuple(folded.orphans.values()),
     )
-
-
-def _start_over(
-    directory: Path,
-    incarnation: int,
-    folded: Folded,
-    snapshot: SnapshotImage | None,
-    entries: tuple[object, ...],
-) -> RecoveredLog:
-    """Set a damaged log aside and write what could be read of it into a fresh one."""
-    set_aside(directory, directory / "damaged" / f"{incarnation:08d}")
-    fresh = Folded()
-    fresh.cluster, fresh.session = folded.cluster, folded.session
-    fresh.term_highest, fresh.orphans = folded.term_highest, folded.orphans
-    kept = list(folded.entries) if entries else []
-    first = kept[0].index if kept else (snapshot.position.index + 1 if snapshot else 0)
-    fresh.reset_to(first)
-    counter = 0
-    content = b""
-    for record in (fresh.header(log_reset=True), Appended(tuple(kept))):
-        content += frame(counter, encode_record(record))
-        counter += 1
-    fresh.next_index = first + len(kept)
-    if snapshot is not None:
-        name = f"snapshot-{max(snapshot.position.index, 0):016d}.msgpack"
-        replace_file(directory / name, frame(0, msgspec.msgpack.encode(snapshot)))
-    path = directory / f"segment-{0:016d}.log"
-    replace_file(path, content)
-    return RecoveredLog(
-        folded=fresh, segments=[path], counter_next=counter, tail_bytes=len(content)
-    )
-
-
-def _raise_incarnation(directory: Path) -> int:
-    """Count this start, on disk, before anything else: sessions are unique by it."""
-    path = directory / "incarnation"
-    previous = 0
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        content = b""
-    if len(content) == 12 and zlib.crc32(content[:8]) == int.from_bytes(content[8:], "big"):
-        previous = int.from_bytes(content[:8], "big")
-    elif content or any(directory.glob(SEGMENT_PATTERN)):
-        # The counter is lost: go on far above anything that this log can have seen.
-        folded = recover_segments(directory).folded
-        previous = folded.session.incarnation + 1_000_000
-    raised = (previous + 1).to_bytes(8, "big")
-    replace_file(path, raised + zlib.crc32(raised).to_bytes(4, "big"))
-    return previous + 1

@@ -10,9 +10,11 @@ from collections.abc import Iterator
 
 import msgspec
 
+from node.model.errors import RefusedError
+
 HEADER = struct.Struct(">IIQ")
-PAYLOAD_BYTES_MAX = 32 * 1024 * 1024
-"""Larger lengths are damage: no record is written that large."""
+PAYLOAD_BYTES_MAX = 96 * 1024 * 1024
+"""Larger lengths are damage: no record is written that large. Above any peer's snapshot."""
 COUNTER_JUMP_MAX = 1 << 20
 """A record behind damage is believed only if its counter is this near."""
 
@@ -44,7 +46,16 @@ class Framed(msgspec.Struct, frozen=True):
 
 
 def frame(counter: int, payload: bytes) -> bytes:
-    """Bytes of one record."""
+    """Bytes of one record.
+
+    Raises:
+        RefusedError: it is larger than what would be read back.
+    """
+    if len(payload) > PAYLOAD_BYTES_MAX:
+        raise RefusedError.because(
+            "record_too_large",
+            f"a record of {len(payload)} bytes can't be kept; at most {PAYLOAD_BYTES_MAX} are",
+        )
     body = counter.to_bytes(8, "big") + payload
     return HEADER.pack(len(payload), zlib.crc32(body), counter) + payload
 

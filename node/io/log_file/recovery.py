@@ -1,5 +1,6 @@
 """Fold the segments of a log directory back into what a replica needs at start."""
 
+import contextlib
 from pathlib import Path
 
 import msgspec
@@ -11,17 +12,15 @@ from node.core.replica.durable import (
     Orphaned,
     OrphansSettled,
     SessionKept,
-    SnapshotImage,
     SnapshotKept,
     Truncated,
 )
 from node.io.log_file.record import Damage, Framed, TornTail, read_records
 from node.model.ids import ClusterId
-from node.model.session import NO_SESSION, Entry, EventId, Session
+from node.model.session import NO_POSITION, NO_SESSION, Entry, EventId, Position, Session
 
 FORMAT_VERSION = 1
 SEGMENT_PATTERN = "segment-*.log"
-SNAPSHOT_PATTERN = "snapshot-*.msgpack"
 
 
 class SegmentHeader(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -36,6 +35,8 @@ class SegmentHeader(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     log_reset: bool
     """Entries of older segments don't count."""
     orphans: tuple[Entry, ...]
+    origin: Position | None = None
+    """The snapshot that a peer's log was begun with; none in headers of an older exoctl."""
 
 
 StoredRecord = (
@@ -57,6 +58,7 @@ class Folded:
         self.entries: list[Entry] = []
         self.base_index = 0
         self.next_index = 0
+        self.origin: Position | None = NO_POSITION
 
     def header(self, *, log_reset: bool) -> SegmentHeader:
         """The header of a segment that starts now."""
@@ -67,12 +69,23 @@ class Folded:
             base_index=self.next_index,
             log_reset=log_reset,
             orphans=tuple(self.orphans.values()),
+            origin=self.origin,
         )
 
-    def reset_to(self, index: int) -> None:
-        """Nothing before `index` is in the log any more."""
+    def reset_to(self, index: int, origin: Position | None) -> None:
+        """Nothing before `index` is in the log any more; `origin` stands for what was."""
         self.entries = []
         self.base_index = self.next_index = index
+        self.origin = origin
+
+    def fits(self, position: Position) -> bool:
+        """Whether a snapshot of that place is one of this very history."""
+        place = position.index - self.base_index
+        if place == -1:
+            return self.origin is None or position == self.origin
+        if not 0 <= place < len(self.entries):
+            return False
+        return self.entries[place].session == position.session
 
     def note(self, record: StoredRecord | DurableRecord) -> str:
         """Take in one record but for its entries; returns why it can't follow, or nothing."""
@@ -87,11 +100,12 @@ class Folded:
                 self.next_index = min(self.next_index, index)
                 del self.entries[max(0, index - self.base_index) :]
             case SnapshotKept(image=image, log_reset=True):
-                self.reset_to(image.position.index + 1)
+                self.reset_to(image.position.index + 1, image.position)
             case ClusterJoined(cluster=cluster):
                 self.cluster = cluster
+                self.session, self.term_highest = NO_SESSION, 0
                 self.orphans = {}
-                self.reset_to(0)
+                self.reset_to(0, NO_POSITION)
             case SnapshotKept():
                 pass
             case SessionKept() | Orphaned() | OrphansSettled():
@@ -113,7 +127,7 @@ class Folded:
         self.session, self.term_highest = header.session, header.term_highest
         self.orphans = {entry.id: entry for entry in header.orphans}
         if header.log_reset or not self.entries:
-            self.reset_to(header.base_index)
+            self.reset_to(header.base_index, header.origin)
 
 
 class RecoveredLog(msgspec.Struct, kw_only=True):
@@ -130,10 +144,12 @@ class RecoveredLog(msgspec.Struct, kw_only=True):
 def recover_segments(directory: Path) -> RecoveredLog:
     """Read every segment, oldest first; stops for good at the first damage.
 
-    Damage is told, never hidden: the caller sets the damaged files aside.
+    Damage is told, never hidden: the caller sets the damaged files aside. What lies before the last
+    header that resets the log is left over from a crash, and doesn't count.
     """
     folded = Folded()
-    paths = sorted(directory.glob(SEGMENT_PATTERN))
+    every = sorted(directory.glob(SEGMENT_PATTERN))
+    paths = every[_last_reset(every) :]
     counter: int | None = None
     tail = 0
     for position, path in enumerate(paths):
@@ -156,12 +172,23 @@ def recover_segments(directory: Path) -> RecoveredLog:
         if fault:
             return RecoveredLog(
                 folded=folded,
-                segments=paths[: position + 1],
+                segments=every,
                 counter_next=counter or 0,
                 tail_bytes=0,
                 damage=f"{path.name}: {fault}",
             )
-    return RecoveredLog(folded=folded, segments=paths, counter_next=counter or 0, tail_bytes=tail)
+    return RecoveredLog(folded=folded, segments=every, counter_next=counter or 0, tail_bytes=tail)
+
+
+def _last_reset(paths: list[Path]) -> int:
+    for place in reversed(range(len(paths))):
+        first = next(read_records(paths[place].read_bytes()), None)
+        if isinstance(first, Framed):
+            with contextlib.suppress(msgspec.MsgspecError):
+                header = decode_record(first.payload)
+                if isinstance(header, SegmentHeader) and header.log_reset:
+                    return place
+    return 0
 
 
 def _fold_record(folded: Folded, payload: bytes) -> str:
@@ -175,26 +202,3 @@ def _fold_record(folded: Folded, payload: bytes) -> str:
     if not fault and isinstance(record, Appended):
         folded.entries.extend(record.entries)
     return fault
-
-
-def read_snapshot(directory: Path, cluster: ClusterId) -> tuple[SnapshotImage | None, str]:
-    """The newest valid snapshot of the cluster, and what was wrong with newer ones."""
-    trouble = ""
-    for path in sorted(directory.glob(SNAPSHOT_PATTERN), reverse=True):
-        ending: object = None
-        for record in read_records(path.read_bytes()):
-            if not isinstance(record, Framed):
-                ending = record
-                break
-            try:
-                image = msgspec.msgpack.decode(record.payload, type=SnapshotImage)
-            except msgspec.MsgspecError as error:
-                trouble = f"{path.name}: {error}"
-                break
-            if image.cluster == cluster:
-                return image, trouble
-            trouble = f"{path.name}: of another cluster"
-            break
-        if ending is not None:
-            trouble = f"{path.name}: damaged"
-    return None, trouble

@@ -75,7 +75,8 @@ class PipelineModel:
     def flush(self) -> None:
         """Tell the other stages what became of their caches, when no step is about to."""
         if len(self._journal):
-            self._send(StageStep(sequence=0, operations=self._journal.take()), [])
+            step = StageStep(sequence=0, operations=self._journal.take(), seconds=self._seconds())
+            self._ring.send(step, [], step.seconds)
 
     def listen_while_idle(self) -> None:
         """Something came from a neighbour while nothing was asked: a late answer, or its end.
@@ -103,11 +104,12 @@ class PipelineModel:
             cache=self._remote.handle,
             wants_hidden=length == 1,
             extras=names,
+            seconds=self._seconds(length),
         )
         tokens = self._tokens.astype(mx.int32)
         arrays = [tokens, leaving.hidden, *(leaving.extras[name] for name in names)]
         mx.eval(arrays)
-        self._send(step, arrays)
+        self._ring.send(step, arrays, step.seconds)
         self._under_way.append((self._sequence, length, time.monotonic()))
         if length > 1:
             while len(self._under_way) > PREFILL_CREDITS:
@@ -118,11 +120,9 @@ class PipelineModel:
             if sequence == self._sequence:
                 return answer
 
-    def _send(self, step: StageStep, arrays: list[mx.array]) -> None:
-        self._ring.send(step, arrays, self._seconds())
-
-    def _seconds(self) -> float:
-        return self._deadline.seconds(max((length for _, length, _ in self._under_way), default=1))
+    def _seconds(self, length: int = 1) -> float:
+        """The time for what is under way, and for a step of so many tokens with it."""
+        return self._deadline.seconds(max(length, *(other for _, other, _ in self._under_way), 1))
 
     def _receive(self) -> tuple[int, Crossing]:
         """The answer to the oldest step under way."""

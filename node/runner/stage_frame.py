@@ -49,6 +49,8 @@ class StageStep(msgspec.Struct, frozen=True, tag="step", kw_only=True):
     """Whether rank 0 waits for the last stage's hidden state."""
     extras: list[str] = []
     """Names of the arrays after tokens and hidden state."""
+    seconds: float = 0.0
+    """How long rank 0 gives each stage for it, and so how long a stage may make another wait."""
 
 
 class StageAnswer(msgspec.Struct, frozen=True, tag="answer", kw_only=True):

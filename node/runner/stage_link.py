@@ -1,10 +1,10 @@
 """A link between two neighbouring stages: own frames over TCP, with a deadline on everything."""
 
 import contextlib
+import math
 import select
 import socket
 import ssl
-import sys
 import time
 from collections.abc import Sequence
 
@@ -23,6 +23,8 @@ from node.runner.stage_frame import (
     header_length,
 )
 
+SEND_BYTES = 64 * 1024
+"""Sent at once: each such part is a progress that renews the deadline."""
 KEEPALIVE_SECONDS = 5
 """A silent link is probed this often; a host that is gone is noticed after three probes."""
 
@@ -51,9 +53,27 @@ def tune(connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, idle, KEEPALIVE_SECONDS)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_SECONDS)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
-    if sys.platform == "linux":
-        milliseconds = KEEPALIVE_SECONDS * 4 * 1000
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+    # No TCP_USER_TIMEOUT: it would end the link to a neighbour that computes for long and reads
+    # nothing meanwhile. Who sends has a deadline, and who only receives has the probes.
+
+
+class _Until:
+    """The deadline of each part of a frame, and of all of it."""
+
+    def __init__(self, pause_seconds: float, by: float) -> None:
+        self._pause_seconds = pause_seconds
+        self._by = by
+
+    def seconds(self) -> float:
+        """How long the next part may take.
+
+        Raises:
+            TimeoutError: the whole took too long.
+        """
+        remaining = min(self._pause_seconds, self._by - time.monotonic())
+        if remaining <= 0:
+            raise TimeoutError
+        return remaining
 
 
 class StageLink:
@@ -81,7 +101,7 @@ class StageLink:
     def send(
         self, message: StageMessage, arrays: Sequence[mx.array] = (), seconds: float = 10.0
     ) -> None:
-        """Send one frame.
+        """Send one frame; `seconds` may pass without any progress.
 
         Raises:
             RunnerError: stage_lost, as the neighbour is gone or takes nothing for so long.
@@ -90,16 +110,18 @@ class StageLink:
         views = [array_bytes(array) for array in listed if array.size]
         try:
             self.socket.settimeout(seconds)
-            self.socket.sendall(encode_header(message, listed))
-            for view in views:
-                self.socket.sendall(view)
+            for view in (memoryview(encode_header(message, listed)), *views):
+                self._put(view)
         except TimeoutError as error:
             raise stage_lost(self._peer, f"took nothing for {seconds:.1f} s") from error
         except OSError as error:
             raise stage_lost(self._peer, f"is gone: {error.strerror or error}") from error
 
-    def receive(self, seconds: float | None) -> tuple[StageMessage, list[mx.array]]:
-        """Receive one frame; `seconds` may pass until it begins, and between its parts.
+    def receive(
+        self, seconds: float | None, *, by: float = math.inf
+    ) -> tuple[StageMessage, list[mx.array]]:
+        """Receive one frame; `seconds` may pass until it begins, and between its parts. It must be
+        whole at the moment `by`, of the monotonic clock.
 
         Raises:
             RunnerError: stage_lost. PeerGoneError: it said goodbye. StopAskedError: the node did.
@@ -107,10 +129,10 @@ class StageLink:
         self._wait(seconds)
         pause = seconds if seconds is not None else float(KEEPALIVE_SECONDS * 4)
         try:
-            self.socket.settimeout(pause)
-            envelope = decode_header(bytes(self._take(header_length(self._take(4)))))
+            until = _Until(pause, by)
+            envelope = decode_header(bytes(self._take(header_length(self._take(4, until)), until)))
             arrays = [
-                array_from_bytes(layout, self._take(layout.bytes_count))
+                array_from_bytes(layout, self._take(layout.bytes_count, until))
                 for layout in envelope.arrays
             ]
         except TimeoutError as error:
@@ -140,11 +162,16 @@ class StageLink:
             waited = time.monotonic() - began
             raise stage_lost(self._peer, f"sent nothing for {waited:.1f} s")
 
-    def _take(self, count: int) -> bytearray:
+    def _put(self, view: memoryview) -> None:
+        while view:
+            view = view[self.socket.send(view[:SEND_BYTES]) :]
+
+    def _take(self, count: int, until: "_Until") -> bytearray:
         received = bytearray(count)
         view = memoryview(received)
         done = 0
         while done < count:
+            self.socket.settimeout(until.seconds())
             size = self.socket.recv_into(view[done:])
             if size == 0:
                 raise ConnectionResetError("it closed the connection")

@@ -29,6 +29,7 @@ class StageWorker:
         self._is_last = shard.stop == architecture.layer_count
         self._ring = ring
         self._stage_seconds = stage_seconds
+        self._allowed_seconds = stage_seconds
         self._caches = CacheStore(self._stage.make_cache)
         self.steps = 0
 
@@ -65,16 +66,17 @@ class StageWorker:
         if not self._ring.previous.is_readable():
             return False
         on_busy()
-        message, arrays = self._ring.receive(self._stage_seconds)
+        message, arrays = self._ring.receive(self._allowed_seconds)
         if not isinstance(message, StageStep):
             raise stage_lost("the stage before", "does not follow the protocol")
+        self._allowed_seconds = max(self._stage_seconds, message.seconds)
         for operation in message.operations:
             operation.apply(self._caches)
         if message.cache:
             self._step(message, arrays)
             self.steps += 1
         elif not self._is_last:
-            self._ring.send(message, (), self._stage_seconds)
+            self._ring.send(message, (), self._allowed_seconds)
         return True
 
     def _step(self, step: StageStep, arrays: list[mx.array]) -> None:
@@ -97,12 +99,13 @@ class StageWorker:
                 cache=step.cache,
                 wants_hidden=step.wants_hidden,
                 extras=names,
+                seconds=step.seconds,
             )
-            self._ring.send(onward, [tokens, *results], self._stage_seconds)
+            self._ring.send(onward, [tokens, *results], self._allowed_seconds)
         elif step.wants_hidden:
             answer = StageAnswer(sequence=step.sequence, extras=names)
-            self._ring.send(answer, results, self._stage_seconds)
+            self._ring.send(answer, results, self._allowed_seconds)
         else:
-            self._ring.send(StageAnswer(sequence=step.sequence), (), self._stage_seconds)
+            self._ring.send(StageAnswer(sequence=step.sequence), (), self._allowed_seconds)
         if not step.wants_hidden:
             mx.clear_cache()  # as mlx-lm does after each part of a prompt

@@ -2,8 +2,11 @@
 
 import socket
 import ssl
+import sys
 import threading
+import time
 from collections.abc import Generator
+from typing import Any
 
 import mlx.core as mx
 import pytest
@@ -21,8 +24,11 @@ from node.runner.stage_frame import (
     StageGoodbye,
     decode_header,
 )
-from node.runner.stage_link import PeerGoneError, StageLink
+from node.runner.stage_link import PeerGoneError, StageLink, tune
 from node.runner.stage_ring import StageRing
+from node.runner.step_deadline import FIRST_SECONDS
+from tests.mlx.loop_ring import loop
+from tests.mlx.test_architectures import build
 
 Pair = tuple[StageLink, StageLink]
 
@@ -70,6 +76,74 @@ def test_a_neighbour_that_stops_in_a_frame_is_lost(pair: Pair) -> None:
 def test_a_neighbour_that_takes_nothing_is_lost(pair: Pair) -> None:
     with pytest.raises(RunnerError, match="took nothing"):
         pair[0].send(StageAnswer(sequence=1), [mx.zeros((4_000_000,))], seconds=0.1)
+
+
+def test_a_neighbour_that_takes_little_at_a_time_is_not_lost(pair: Pair) -> None:
+    sent = mx.ones((1_000_000,))
+    mx.eval(sent)
+    taken = bytearray()
+
+    def take() -> None:
+        while len(taken) < 4_000_000:
+            threading.Event().wait(0.005)  # more than a second for all of it
+            taken.extend(pair[1].socket.recv(16_000))
+
+    taker = threading.Thread(target=take)
+    taker.start()
+    began = time.monotonic()
+    pair[0].send(StageAnswer(sequence=1), [sent], seconds=0.5)
+    assert time.monotonic() - began > 0.5
+    taker.join(10)
+    assert len(taken) >= 4_000_000
+
+
+def test_a_frame_that_trickles_in_has_a_last_moment(pair: Pair) -> None:
+    over = threading.Event()
+
+    def trickle() -> None:
+        for byte in b"\x00\x00\x01\x00" + bytes(256):
+            pair[0].socket.sendall(bytes([byte]))
+            if over.wait(0.05):
+                return
+
+    trickler = threading.Thread(target=trickle)
+    trickler.start()
+    began = time.monotonic()
+    try:
+        with pytest.raises(RunnerError, match="sent nothing"):
+            pair[1].receive(5.0, by=began + 0.4)
+        assert time.monotonic() - began < 2
+    finally:
+        over.set()
+        trickler.join(10)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="an option of Linux")
+def test_a_neighbour_that_computes_for_long_keeps_its_link() -> None:
+    with socket.socket() as connection:
+        tune(connection)
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0
+
+
+def test_a_worker_waits_as_long_as_rank_0_allows() -> None:
+    models = [build("llama"), build("llama")]
+    pipeline, workers = loop(models, (0, 1, len(models[0].layers)))
+    allowed: list[float] = []
+    worker: Any = workers[0]
+    ring = worker._ring
+    send = ring.send
+
+    def note(message: Any, arrays: Any = (), seconds: float = 0.0) -> None:
+        allowed.append(seconds)
+        send(message, arrays, seconds)
+
+    ring.send = note
+    cache = pipeline.make_cache()
+    for length in (8, 1, 1):
+        pipeline(mx.zeros((1, length), mx.int32), cache)
+    # Nothing was measured before the first of each kind.
+    assert allowed[:2] == [FIRST_SECONDS, FIRST_SECONDS]
+    assert allowed[2] < FIRST_SECONDS
 
 
 def test_a_closed_link_and_a_goodbye_differ(pair: Pair) -> None:

@@ -144,7 +144,7 @@ class Membership:
         """Keep the own description in the state; go on alone when put out; until cancelled."""
         while True:
             state = self._state()
-            reason = state.revoked.get(self.node) or self._said_by_all()
+            reason = state.revoked.get(self.node) or self._said_by_most()
             if reason and self._joining is None:
                 _log.warning(
                     "this node was taken out of cluster %s (%s); it goes on alone",
@@ -156,19 +156,19 @@ class Membership:
             self._describe(self._state())
             await self._wakeup.wait(DESCRIBE_SECONDS)
 
-    def _said_by_all(self) -> str:
-        """Why this node is no member any more, where every member that answers says so.
+    def _said_by_most(self) -> str:
+        """Why this node is no member any more, where more than half of the others say so and none
+        that answers says otherwise: one alone may be behind the rest, and the rest out of reach.
 
         The entry itself may never come here: links with a removed node are cut at once.
         """
-        answers = [link for link in self._mesh.links() if link.up or link.failure is not None]
+        links = self._mesh.links()
+        codes = [link.failure.code if link.failure is not None else "" for link in links]
         told = [
-            link.failure.message
-            for link in answers
-            if link.failure is not None and link.failure.code == REVOKED
+            link.failure.message for link in links if link.failure and link.failure.code == REVOKED
         ]
-        silent = [link for link in answers if link.failure and link.failure.code in SILENT]
-        return told[0] if told and len(told) + len(silent) == len(answers) else ""
+        is_disputed = any(code != REVOKED and code not in SILENT for code in codes)
+        return told[0] if 2 * len(told) > len(links) and not is_disputed else ""
 
     def _say_what_is_missing(self) -> None:
         trouble = self.join_trouble()

@@ -90,3 +90,50 @@ async def test_what_was_granted_to_a_node_that_is_not_alone_any_more_is_given_ba
             await two.mesh.join(code, one.address, lambda: False)
         assert caught.value.failure.code == "join_declined"
         await eventually(lambda: given_back == [(two.node, "two")])
+
+
+# What codes are worth
+
+
+async def let_in(member: LabNode, joiner: LabNode) -> str:
+    """Have it invited and admitted; returns the code."""
+    master = member.mesh.on_join = SlowMaster()
+    master.decide.set()
+    code, _ = member.mesh.create_invite(600.0, clock.wall())
+    await joiner.mesh.join(code, member.address)
+    member.mesh.set_admitted({joiner.node: (joiner.address,)})
+    return code
+
+
+async def refusal_of(joiner: LabNode, code: str, address: Address) -> str:
+    with pytest.raises(RefusedError) as caught:
+        await joiner.mesh.join(code, address)
+    return caught.value.failure.code
+
+
+async def test_a_spent_code_repeats_the_grant_for_its_member_only(tmp_path: Path):
+    async with open_lab(tmp_path) as lab:
+        one, two, three = await lan_nodes(lab)
+        code = await let_in(one, two)
+        assert (await two.mesh.join(code, one.address)).member == one.node
+        assert await refusal_of(three, code, one.address) == "wrong_code"
+
+
+async def test_a_spent_code_does_not_undo_a_removal(tmp_path: Path):
+    async with open_lab(tmp_path) as lab:
+        one, two, _ = await lan_nodes(lab)
+        code = await let_in(one, two)
+        one.mesh.set_admitted({}, revoked=(two.node,))
+        assert await refusal_of(two, code, one.address) == "wrong_code"
+        one.mesh.set_admitted({two.node: (two.address,)})  # invited anew, with another code
+        assert await refusal_of(two, code, one.address) == "wrong_code"
+
+
+async def test_a_code_of_a_cluster_that_was_left_lets_nobody_into_the_next(tmp_path: Path):
+    async with open_lab(tmp_path) as lab:
+        one, two, _ = await lan_nodes(lab)
+        code, _ = one.mesh.create_invite(600.0, clock.wall())
+        master = one.mesh.on_join = SlowMaster()
+        master.decide.set()
+        one.mesh.set_cluster(ClusterId("f" * 32), "next")
+        assert await refusal_of(two, code, one.address) == "wrong_code"

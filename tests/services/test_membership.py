@@ -77,6 +77,7 @@ class FakeMesh:
         self, nodes: Mapping[NodeId, tuple[Address, ...]], revoked: Collection[NodeId] = ()
     ) -> None:
         self.admitted, self.revoked = nodes, revoked
+        self.records = tuple(record for record in self.records if record.peer in nodes)
 
 
 class World:
@@ -188,6 +189,28 @@ async def test_a_node_that_is_put_out_goes_on_alone():
     await world.run_until(lambda: world.router.founded == ["me"])
     assert world.mesh.cluster == world.router.cluster != HOME
     assert world.mesh.admitted == {}
+
+
+@pytest.mark.parametrize(
+    ("said", "is_out"),
+    [
+        (("revoked",), True),
+        (("revoked", "revoked", "unreachable"), True),
+        (("revoked", "unreachable", "timeout"), False),  # it may be behind the silent ones
+        (("revoked", "unreachable"), False),
+        (("revoked", "revoked", ""), False),  # a link stands
+        (("revoked", "revoked", "duplicate_id"), False),
+        (("unreachable",), False),
+    ],
+)
+async def test_a_node_goes_by_the_word_of_most_members_that_it_was_put_out(
+    said: tuple[str, ...], is_out: bool
+):
+    others = (ONE, TWO, THREE)[: len(said)]
+    world = World(*others)
+    world.mesh.records = tuple(link(node, code) for node, code in zip(others, said, strict=True))
+    await world.run_once()
+    assert bool(world.router.founded) is is_out
 
 
 # Coming

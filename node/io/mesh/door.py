@@ -273,7 +273,8 @@ class Door:
                 f"{FREE_FAILURES} or more codes or proofs from {host} were wrong",
                 f"try again in {wait_seconds:.0f} s",
             )
-        key = self._invitations.redeem(guest, clock.wall())
+        is_member = self._links.table.is_admitted(guest.peer)
+        key = self._invitations.redeem(guest, clock.wall(), is_member=is_member)
         if key is None:
             self._limiter.failed(_limiter_key(host), clock.monotonic())
             return self._failure(

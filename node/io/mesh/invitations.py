@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import hmac
+from collections.abc import Collection
 
 import msgspec
 
@@ -55,11 +56,12 @@ class Invitations:
         self._invitations.append(_Invitation(code_key(code), expires_at))
         return code, expires_at
 
-    def redeem(self, guest: Guest, now: float) -> bytes | None:
+    def redeem(self, guest: Guest, now: float, *, is_member: bool = False) -> bytes | None:
         """Take the code that the guest proved to know; returns its key, None where there is none.
 
         From here on the code is good for this node alone, until it expires: an answer that was
-        lost on its way can be asked for again. `spend` or `give_back` follows.
+        lost on its way can be asked for again. `spend` or `give_back` follows. A code that was
+        spent only repeats what it granted: it brings nobody back who is no member any more.
         """
         for invitation in self._invitations:
             expected = code_proof(invitation.key, guest.exchange, "dialler")
@@ -67,6 +69,7 @@ class Invitations:
                 hmac.compare_digest(expected, guest.code_proof)
                 and invitation.expires_at > now
                 and invitation.used_by in (None, guest.peer)
+                and (is_member or not invitation.is_spent)
             ):
                 invitation.used_by = guest.peer
                 return invitation.key
@@ -77,6 +80,16 @@ class Invitations:
         for invitation in self._invitations:
             if invitation.key == key:
                 invitation.is_spent = True
+
+    def forget(self, removed: Collection[NodeId]) -> None:
+        """These nodes were removed: what they were invited with is worth nothing any more."""
+        self._invitations = [
+            one for one in self._invitations if not (one.is_spent and one.used_by in removed)
+        ]
+
+    def clear(self) -> None:
+        """This node is of another cluster: it has invited nobody there."""
+        self._invitations.clear()
 
     def give_back(self, key: bytes) -> None:
         """The node was not admitted after all: the code is good again, unless it once was."""

@@ -175,6 +175,7 @@ class Mesh:
             self._table.set_admitted({}, clock.monotonic())
             self._links.cut_all("this node has joined another cluster")
             self._links.forget_strangers()
+            self._invitations.clear()
             self._retry()
 
     def set_admitted(
@@ -190,6 +191,7 @@ class Mesh:
         members = {node: addresses for node, addresses in nodes.items() if node != self.node}
         is_change = set(members) != set(self._table.peers())
         self._standing.set_members(members, revoked)
+        self._invitations.forget(self._standing.revoked)
         self._table.set_admitted(members, clock.monotonic())
         for node in members:
             self._links.heard.forget(node)

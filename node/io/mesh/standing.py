@@ -28,6 +28,11 @@ class Standing:
         """Names the cluster to others without giving its id away."""
         return self._hint
 
+    @property
+    def revoked(self) -> frozenset[NodeId]:
+        """Who was removed."""
+        return self._revoked
+
     def set_cluster(self, cluster: ClusterId, name: str) -> None:
         """Belong to this cluster from now on; its members come with `set_members`."""
         if cluster != self.cluster:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -88,19 +89,33 @@ async def examine(config: Config, *, network: bool = False) -> list[Finding]:
     """Run every check; nothing is changed and, without `network`, nothing is sent anywhere."""
     found = [_python(), *await _mlx()]
     record = read_lock(config.state_directory)
-    checks: list[Callable[[], list[Finding]]] = [
-        lambda: [_default_model()],
-        lambda: _disks(config),
-        lambda: [_memory()],
-        lambda: [_api_port(config, record), _cluster_port(config, record)],
-        lambda: [_state_directory(config), _lock(config, record)],
-        lambda: [_clock(config), _open_files(), _terminal(), _temporary_directory()],
-    ]
-    for check in checks:
-        found += await anyio.to_thread.run_sync(check)
+    checks: dict[str, Callable[[], Finding]] = {
+        "default model": _default_model,
+        **_disks(config),
+        "memory": _memory,
+        "api port": lambda: _api_port(config, record),
+        "cluster port": lambda: _cluster_port(config, record),
+        "state directory": lambda: _state_directory(config),
+        "node": lambda: _lock(config, record),
+        "clock": lambda: _clock(config),
+        "open files": _open_files,
+        "terminal": _terminal,
+        "temporary directory": _temporary_directory,
+    }
+    for name, check in checks.items():
+        found.append(await anyio.to_thread.run_sync(_checked, name, check))
     if network:
         found += await _multicast()
     return found
+
+
+def _checked(name: str, check: Callable[[], Finding]) -> Finding:
+    """What a check finds; one that the system doesn't let look has found just that."""
+    try:
+        return check()
+    except OSError as error:
+        reason = f"{error.filename or 'the system'}: {error.strerror or error}"
+        return _failure(name, reason, "see who owns that, and its mode")
 
 
 def _good(name: str, reason: str) -> Finding:
@@ -195,11 +210,11 @@ def _default_model() -> Finding:
     return _good(name, f"{files[0].name}, {size / 1e6:.0f} MB")
 
 
-def _disks(config: Config) -> list[Finding]:
+def _disks(config: Config) -> dict[str, Callable[[], Finding]]:
     places = {"disk of the state": config.state_directory}
     if config.model_directories:
         places["disk of the models"] = config.model_directories[0]
-    return [_disk(name, path) for name, path in places.items()]
+    return {name: partial(_disk, name, path) for name, path in places.items()}
 
 
 def _disk(name: str, directory: Path) -> Finding:

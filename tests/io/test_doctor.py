@@ -1,5 +1,6 @@
 """What the doctor finds, and what it says helps."""
 
+import errno
 import os
 import socket
 from pathlib import Path
@@ -206,6 +207,29 @@ async def test_odd_state_directories(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     wrong = Config(state_directory=tmp_path / "file", model_directories=())
     assert (await findings(wrong))["state directory"].state == "fail"
+
+
+@pytest.mark.usefixtures("without_mlx")
+async def test_directories_that_may_not_be_looked_into_are_findings_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    real = os.stat
+
+    def guarded(path: str | Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        if str(path).startswith(f"{closed}/"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path, follow_symlinks=follow_symlinks)
+
+    monkeypatch.setattr(os, "stat", guarded)
+    config = Config(state_directory=closed / "state", model_directories=(closed / "models",))
+    found = await findings(config)
+    for name in ("state directory", "disk of the state", "disk of the models", "node"):
+        assert (name, found[name].state) == (name, "fail")
+        assert str(closed) in found[name].reason
+        assert found[name].remedy
+    assert found["memory"].reason
 
 
 @pytest.mark.usefixtures("without_mlx")

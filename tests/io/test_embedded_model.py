@@ -1,3 +1,4 @@
+import errno
 import os
 import shutil
 import signal
@@ -230,3 +231,22 @@ async def test_a_directory_that_can_not_be_made_is_a_failure(tmp_path: Path) -> 
         await scene.model().ensure(scene.told)
     assert raised.value.failure.code == "models_not_writable"
     assert raised.value.failure.remedy
+
+
+async def test_a_directory_that_may_not_be_searched_is_a_failure_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path)
+    scene.root.mkdir()
+    real = os.stat
+
+    def guarded(path: str | Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        if str(path).startswith(f"{scene.root}/"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path, follow_symlinks=follow_symlinks)
+
+    monkeypatch.setattr(os, "stat", guarded)
+    with pytest.raises(ExoctlError) as raised:
+        await scene.model().ensure(scene.told)
+    assert raised.value.failure.code == "models_not_writable"
+    assert str(scene.root) in raised.value.failure.message

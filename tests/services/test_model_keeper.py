@@ -1,3 +1,4 @@
+import os
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -141,3 +142,17 @@ async def test_a_model_that_appears_is_found_when_asked_to_look(
         scene.keeper.rescan()
         await scene.until(lambda: "owner/new" in scene.complete())
         assert scene.keeper.directory_of(ModelId("owner/new")).is_dir()
+
+
+async def test_it_goes_on_whatever_lies_among_the_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path, "normal", monkeypatch)
+    odd = write_model(scene.root / "odd", config={"runs": str(scene.runs)})
+    (odd / "line\nbreak").touch()
+    if sys.platform != "darwin":  # whose disks refuse such names
+        (odd / os.fsdecode(b"\xff")).touch()
+    os.mkfifo(odd / ".exoctl-source")
+    (scene.root / "loop").symlink_to("loop")
+    async with running(scene):
+        await scene.until(lambda: {"odd", EMBEDDED_MODEL} <= set(scene.complete()))

@@ -9,9 +9,16 @@ import anyio
 import pytest
 
 from node.handle import LocalView, NodeHandle
-from node.model.errors import BusyError, ConflictError, ExoctlError, UnreachableError
+from node.model.errors import (
+    BusyError,
+    ConflictError,
+    ExoctlError,
+    InternalError,
+    TimeoutExpiredError,
+    UnreachableError,
+)
 from node.model.ids import ModelId, RequestId
-from node.model.request import Failed, GenerationRequest, Message
+from node.model.request import Delta, Failed, GenerationRequest, Message
 from tests.fakes.cluster import three_node_cluster
 from tests.fakes.handle import FakeHandle
 from tests.fakes.history import history, trouble
@@ -66,7 +73,8 @@ class Reader:
 class Nodes:
     """Opens fake nodes one after another, each with its way to fail."""
 
-    def __init__(self, *failures: ExoctlError | None) -> None:
+    def __init__(self, *failures: ExoctlError | None, kind: type[FakeHandle] = FakeHandle) -> None:
+        self.kind = kind
         self.failures = list(failures)
         self.handles: list[FakeHandle] = []
         self.closed = 0
@@ -77,7 +85,7 @@ class Nodes:
         if failure is not None:
             raise failure
         cluster = three_node_cluster()
-        handle = FakeHandle(cluster, history(cluster[0]))
+        handle = self.kind(cluster, history(cluster[0]))
         self.handles.append(handle)
         try:
             yield handle
@@ -259,3 +267,95 @@ def test_closing_twice_and_closing_before_the_start_are_fine() -> None:
     thread = run(nodes.connect, reader)
     thread.close()
     thread.close()
+
+
+async def fail_by_mistake(_node: NodeHandle) -> object:
+    raise AssertionError("not opened")
+
+
+def test_a_mistake_in_a_call_is_answered_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    reader, nodes = Reader(), Nodes()
+    thread = run(nodes.connect, reader)
+    reader.until_type(Connected)
+    results: list[object] = []
+    for _ in range(CALLS_MAX + 2):
+        thread.call(fail_by_mistake, results.append)
+        reader.until_type(Answered)
+    thread.close()
+    assert all(isinstance(result, InternalError) for result in results)
+    assert "not opened" in str(results[-1])
+    assert "mistake" in caplog.text
+
+
+class MistakenHandle(FakeHandle):
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
+        yield Delta(index=0, text="half")
+        raise AssertionError("not opened")
+
+
+def test_a_mistake_while_generating_ends_the_answer_with_why() -> None:
+    reader, nodes = Reader(), Nodes(kind=MistakenHandle)
+    thread = run(nodes.connect, reader)
+    reader.until_type(Connected)
+    thread.generate(request())
+    reader.until(lambda item: isinstance(item, Generated) and item.item is None)
+    thread.close()
+    failed = [item.item for item in reader.items if isinstance(item, Generated)][-2]
+    assert isinstance(failed, Failed)
+    assert "not opened" in failed.failure.message
+
+
+def test_calls_are_answered_while_the_node_is_gone_and_after_it_came_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(node_thread, "RETRY_SECONDS", (0.2,))
+    reader = Reader()
+    nodes = Nodes(None, UnreachableError.because("refused", "nobody there"), None)
+    thread = run(nodes.connect, reader, is_embedded=False)
+    reader.until_type(Connected)
+    first = nodes.handles[0]
+    thread.call(lambda _node: close(first), lambda _result: None)
+    reader.until_type(Disconnected)
+    used: list[object] = []
+
+    async def use(node: NodeHandle) -> None:
+        used.append(node)
+
+    results: list[object] = []
+    thread.call(use, results.append)
+    reader.until_type(Answered)
+    assert isinstance(results[0], UnreachableError)
+    assert used == []
+    reader.until_type(Connected)
+    thread.call(use, results.append)
+    reader.until_type(Answered)
+    thread.close()
+    assert results[1] is None
+    assert used == [nodes.handles[1]]
+
+
+def test_a_node_that_does_not_end_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_thread, "STOP_SECONDS", 0.2)
+    monkeypatch.setattr(node_thread, "THREAD_SECONDS", 0.2)
+    reader, nodes = Reader(), Nodes()
+    let_go = threading.Event()
+
+    @asynccontextmanager
+    async def connect() -> AsyncGenerator[NodeHandle]:
+        async with nodes.connect() as handle:
+            try:
+                yield handle
+            finally:
+                let_go.wait(DEADLINE_SECONDS)
+
+    thread = run(connect, reader)
+    reader.until_type(Connected)
+    start = time.monotonic()
+    with pytest.raises(TimeoutExpiredError):
+        thread.close()
+    thread.close()
+    assert time.monotonic() - start < DEADLINE_SECONDS / 2
+    let_go.set()
+    held = next(item for item in threading.enumerate() if item.name == "node")
+    held.join(DEADLINE_SECONDS)
+    assert not held.is_alive()

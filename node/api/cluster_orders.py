@@ -4,12 +4,13 @@ import anyio
 import msgspec
 
 from node.api.bounds import TEXT_CHARACTERS_MAX, check_command
-from node.api.cluster_views import find_instance, view_instance
+from node.api.cluster_views import require_found, view_instance
 from node.api.context import ApiContext
 from node.api.exchange import Exchange
-from node.api.names import instance_id, model_name, read_seconds, request_id
+from node.api.names import instance_id, instance_name, model_name, read_seconds, request_id
 from node.api.pages import send_page, time_limit
 from node.config import parse_address
+from node.core.lookup import find_instance
 from node.model.command import Accepted, Command, PlaceInstance, Refused, StopInstance
 from node.model.errors import UsageError
 from node.wire.surface import Cancellation, InviteOrder, JoinOrder, PlaceOrder, error_of_kind
@@ -64,8 +65,8 @@ async def place_instance(context: ApiContext, exchange: Exchange) -> None:
 
 async def stop_instance(context: ApiContext, exchange: Exchange) -> None:
     """Stop an instance."""
-    instance = find_instance(context.handle.state, instance_id(exchange.path["instance"]))
-    command = StopInstance(instance=instance.instance)
+    name = instance_name(exchange.path["instance"])
+    command = StopInstance(instance=require_found(find_instance(context.handle.state, name)))
     answer = _require_accepted(await _submit(context, exchange, command))
     await send_page(context, exchange, "Accepted", [answer])
 
@@ -78,7 +79,7 @@ async def wait_for_instance(context: ApiContext, exchange: Exchange) -> None:
         await context.handle.wait_instance(instance, seconds)
     state = context.handle.state
     found = state.instances.get(instance)
-    views = [] if found is None else [view_instance(state, found)]
+    views = [] if found is None else [view_instance(context.handle, found)]
     await send_page(context, exchange, "Instance", views)
 
 

@@ -8,11 +8,13 @@ import msgspec
 from node.api.context import ApiContext
 from node.api.exchange import Exchange
 from node.api.model_list import instance_status
-from node.api.names import instance_id, node_id, read_count, request_id
+from node.api.names import instance_name, node_name, read_count, request_id
 from node.api.pages import send_page, time_limit
+from node.core.lookup import find_instance, find_node
+from node.core.refusal import Refusal
 from node.handle import NodeHandle
-from node.model.errors import NotFoundError, UsageError
-from node.model.ids import ClusterId, InstanceId, NodeId
+from node.model.errors import NotFoundError
+from node.model.ids import ClusterId, NodeId
 from node.model.instance import Instance, RunnerRecord
 from node.model.machine import NodeRecord
 from node.model.register import (
@@ -25,7 +27,7 @@ from node.model.register import (
 )
 from node.model.request import RequestPhase, RequestRecord
 from node.model.session import Session
-from node.model.state import State
+from node.wire.surface import error_of_kind
 
 LOG_LINES_DEFAULT = 1000
 LOG_LINES_MAX = 10_000
@@ -68,7 +70,7 @@ class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
 
     instance: Instance
     status: str
-    """`loading`, `ready`, `failed`, `stopping`."""
+    """`loading`, `ready`, `degraded`, `failed`, `stopping`."""
     attempt: int
     runners: tuple[RunnerRecord, ...]
 
@@ -87,32 +89,31 @@ class DownloadView(msgspec.Struct, frozen=True, kw_only=True):
     download: DownloadRecord
 
 
-def view_instance(state: State, instance: Instance) -> InstanceView:
+def view_instance(handle: NodeHandle, instance: Instance) -> InstanceView:
     """An instance with its runners in rank order."""
+    state = handle.state
     runners = tuple(
         state.runners[shard.runner] for shard in instance.shards if shard.runner in state.runners
     )
     return InstanceView(
         instance=instance,
-        status=instance_status(state, instance),
+        status=instance_status(handle, instance.instance),
         attempt=state.attempts.get(instance.instance, 1),
         runners=runners,
     )
 
 
-def find_instance(state: State, instance: InstanceId) -> Instance:
-    """An instance by its id.
+Found = TypeVar("Found", bound=str)
+
+
+def require_found(found: Found | Refusal) -> Found:
+    """What a look-up found.
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: nothing. UsageError: several.
     """
-    found = state.instances.get(instance)
-    if found is None:
-        raise NotFoundError.because(
-            "instance_not_found",
-            f"there is no instance {instance}; there are {len(state.instances)}",
-            "list them with `exoctl ps`",
-        )
+    if isinstance(found, Refusal):
+        raise error_of_kind(found.kind, found.failure)
     return found
 
 
@@ -134,7 +135,7 @@ async def show_cluster(context: ApiContext, exchange: Exchange) -> None:
         local = await handle.local()
     state = handle.state
     master = state.nodes.get(state.master)
-    statuses = [instance_status(state, each) for each in state.instances.values()]
+    statuses = [instance_status(handle, each) for each in state.instances]
     summary = ClusterSummary(
         cluster=state.cluster,
         name=state.cluster_name,
@@ -189,18 +190,9 @@ async def list_nodes(context: ApiContext, exchange: Exchange) -> None:
 
 async def show_node(context: ApiContext, exchange: Exchange) -> None:
     """One node, by its id, the beginning of it, or its name."""
-    wanted = node_id(exchange.path["node"])
-    records = context.handle.state.nodes.values()
-    found = [each for each in records if each.node.startswith(wanted) or each.name == wanted]
-    if not found:
-        raise NotFoundError.because(
-            "node_not_found", f"there is no node {wanted}", "list them with `exoctl node ls`"
-        )
-    if len(found) > 1:
-        raise UsageError.because(
-            "node_ambiguous", f"{len(found)} nodes are meant by {wanted}", "write more of the id"
-        )
-    await send_page(context, exchange, "Node", [_view_node(context.handle, found[0])])
+    state = context.handle.state
+    node = require_found(find_node(state, node_name(exchange.path["node"])))
+    await send_page(context, exchange, "Node", [_view_node(context.handle, state.nodes[node])])
 
 
 async def list_links(context: ApiContext, exchange: Exchange) -> None:
@@ -225,16 +217,17 @@ async def list_downloads(context: ApiContext, exchange: Exchange) -> None:
 
 async def list_instances(context: ApiContext, exchange: Exchange) -> None:
     """Every instance."""
-    state = context.handle.state
-    views = [view_instance(state, each) for each in state.instances.values()]
+    handle = context.handle
+    views = [view_instance(handle, each) for each in handle.state.instances.values()]
     await send_page(context, exchange, "Instance", views)
 
 
 async def show_instance(context: ApiContext, exchange: Exchange) -> None:
-    """One instance."""
+    """One instance, by its id, the beginning of it, or its model."""
     state = context.handle.state
-    instance = find_instance(state, instance_id(exchange.path["instance"]))
-    await send_page(context, exchange, "Instance", [view_instance(state, instance)])
+    found = require_found(find_instance(state, instance_name(exchange.path["instance"])))
+    view = view_instance(context.handle, state.instances[found])
+    await send_page(context, exchange, "Instance", [view])
 
 
 async def list_requests(context: ApiContext, exchange: Exchange) -> None:

@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 from node.api.cluster_views import running_requests
 from node.api.context import ApiContext
 from node.api.exchange import Exchange
-from node.api.model_list import instance_status
+from node.api.model_list import INSTANCE_STATUSES, instance_status
 from node.handle import NodeHandle
 from node.model.register import (
     MachineFigures,
@@ -20,7 +20,6 @@ from node.model.register import (
 )
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
-INSTANCE_STATUSES = ("loading", "ready", "failed", "stopping")
 
 
 async def show_metrics(context: ApiContext, exchange: Exchange) -> None:
@@ -60,7 +59,7 @@ class NodeCollector(Collector):
             up.add_metric([record.name], int(not record.lost))
         yield up
         instances = GaugeMetricFamily("exoctl_instances", "Instances by status", labels=["status"])
-        statuses = Counter(instance_status(state, each) for each in state.instances.values())
+        statuses = Counter(instance_status(self._handle, each) for each in state.instances)
         for status in INSTANCE_STATUSES:
             instances.add_metric([status], statuses[status])
         yield instances

@@ -1,20 +1,34 @@
 """Models that the cluster has: loaded, on the way, or on some node's disk."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from node.api.context import ApiContext
 from node.api.exchange import Exchange
 from node.api.faults import ParameterError
 from node.api.names import model_name
+from node.core.instance_status import Word, status
 from node.handle import NodeHandle
 from node.model.card import ModelCard
 from node.model.errors import ExoctlError, NotFoundError
-from node.model.ids import ModelId
-from node.model.instance import Instance, RunnerPhase
+from node.model.ids import InstanceId, ModelId
 from node.model.register import ModelFigures
-from node.model.state import State
 
-STATUSES = ("ready", "loading", "failed", "on_disk")
+INSTANCE_STATUSES = ("ready", "loading", "degraded", "failed", "stopping")
+STATUSES = (*INSTANCE_STATUSES, "on_disk")
+"""The better ones first."""
+_STATUS_OF_WORD: Mapping[Word, str] = {
+    "PREPARING": "loading",
+    "CONNECTING": "loading",
+    "LOADING": "loading",
+    "WARMING UP": "loading",
+    "READY": "ready",
+    "RUNNING": "ready",
+    "DEGRADED": "degraded",
+    "FAILED": "failed",
+    "STOPPING": "stopping",
+}
 
 
 class OpenAiModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +38,8 @@ class OpenAiModel(msgspec.Struct, frozen=True, kw_only=True):
     created: int
     """Seconds since 1970: when it was placed; 0 for one that is only on disk."""
     status: str
-    """`ready`, `loading`, `failed`; `on_disk`: held by a node, and to be loaded first."""
+    """`ready`, `loading`, `failed`; `degraded`: a node of it is lost; `on_disk`: held by a node,
+    and to be loaded first."""
     context_tokens: int = 0
     """Tokens that fit, prompt and answer together; 0 where it is not loaded."""
     object: str = "model"
@@ -38,17 +53,9 @@ class OpenAiModelList(msgspec.Struct, frozen=True, kw_only=True):
     object: str = "list"
 
 
-def instance_status(state: State, instance: Instance) -> str:
-    """`ready`, `failed`, `stopping` or `loading`, from the phases of its runners."""
-    if instance.removing:
-        return "stopping"
-    phases = [
-        state.runners[shard.runner].phase if shard.runner in state.runners else None
-        for shard in instance.shards
-    ]
-    if RunnerPhase.FAILED in phases:
-        return "failed"
-    return "ready" if all(phase is RunnerPhase.READY for phase in phases) else "loading"
+def instance_status(handle: NodeHandle, instance: InstanceId) -> str:
+    """One of `INSTANCE_STATUSES`; an instance takes requests where it is `ready`."""
+    return _STATUS_OF_WORD[status(handle.state, instance, handle.registers).word]
 
 
 def held_cards(handle: NodeHandle) -> dict[ModelId, ModelCard]:
@@ -64,20 +71,19 @@ def held_cards(handle: NodeHandle) -> dict[ModelId, ModelCard]:
 
 def all_models(handle: NodeHandle) -> list[OpenAiModel]:
     """Every model, those that answer now first."""
-    state = handle.state
     found: dict[str, OpenAiModel] = {}
-    for instance in state.instances.values():
-        status = instance_status(state, instance)
-        if status == "stopping":
+    for instance in handle.state.instances.values():
+        now = instance_status(handle, instance.instance)
+        if now == "stopping":
             continue
         model = OpenAiModel(
             id=instance.model,
             created=int(instance.placed_at),
-            status=status,
+            status=now,
             context_tokens=instance.context_tokens,
         )
         known = found.get(model.id)
-        if known is None or STATUSES.index(status) < STATUSES.index(known.status):
+        if known is None or STATUSES.index(now) < STATUSES.index(known.status):
             found[model.id] = model
     for name in held_cards(handle):
         found.setdefault(name, OpenAiModel(id=name, created=0, status="on_disk"))

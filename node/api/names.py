@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 
 from node.api.faults import ParameterError
-from node.model.ids import InstanceId, ModelId, NodeId, RequestId
+from node.model.ids import InstanceId, ModelId, RequestId
 
 MODEL_NAME_MAX = 200
 ID_MAX = 64
@@ -39,9 +39,20 @@ def instance_id(text: str) -> InstanceId:
     return InstanceId(_identifier("instance", text))
 
 
-def node_id(text: str) -> NodeId:
-    """A node's id or the beginning of one, checked for its characters."""
-    return NodeId(_identifier("node", text))
+def instance_name(text: str) -> str:
+    """What may name an instance: its id, the start of it, or its model."""
+    return _printable("instance", text)
+
+
+def node_name(text: str) -> str:
+    """What may name a node: its id, the start of it, or its name."""
+    return _printable("node", text)
+
+
+def _printable(param: str, text: str) -> str:
+    if not text.isprintable() or not 0 < len(text) <= MODEL_NAME_MAX:
+        raise ParameterError(param, f"{text[:60]!r} can't be the name of a {param}")
+    return text
 
 
 def request_id(text: str) -> RequestId:

@@ -1,5 +1,6 @@
 """The cluster dialect: what is shown, and what is told."""
 
+from collections.abc import Callable
 from typing import Any
 
 import httpx2
@@ -8,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from node.api.server import ApiServer
+from node.core import instance_status
 from node.handle import LogLine
 from node.model.command import PlaceInstance, Refused, StopInstance, Wish
 from node.model.errors import Failure, TimeoutExpiredError
@@ -262,8 +264,61 @@ async def test_a_bad_body_is_400_with_its_place(
 
 @pytest.mark.parametrize("name", ["..", "a%00b", "%2e%2e", "x" * 65, "a%20b", "a_b"])
 async def test_ids_are_checked(server: ApiServer, name: str) -> None:
-    for path in (f"/v1/cluster/instances/{name}", f"/v1/cluster/requests/{name}"):
-        assert await raw_status(server, path) == 400
+    assert await raw_status(server, f"/v1/cluster/requests/{name}") == 400
+
+
+@pytest.mark.parametrize(("name", "status"), [("a%00b", 400), ("x" * 201, 400), ("a%20_b", 404)])
+@pytest.mark.parametrize("kind", ["instances", "nodes"])
+async def test_names_are_checked(server: ApiServer, kind: str, name: str, status: int) -> None:
+    assert await raw_status(server, f"/v1/cluster/{kind}/{name}") == status
+
+
+async def test_nodes_and_instances_are_found_by_the_rules_of_commands(
+    handle: FakeHandle, http: httpx2.AsyncClient
+) -> None:
+    named = replace(handle.state.nodes[BETA], name="aaa")  # also the start of alpha's id
+    handle.state = replace(handle.state, nodes={**handle.state.nodes, BETA: named})
+    for name, node in (("aaa", BETA), ("aaaa", ALPHA), ("alpha", ALPHA), (BETA, BETA)):
+        [found] = await items(http, f"/v1/cluster/nodes/{name}", "Node")
+        assert found["record"]["node"] == node
+    for name in (INSTANCE, INSTANCE[:5], INSTANCE.removeprefix("i-"), MODEL):
+        [found] = await items(http, f"/v1/cluster/instances/{name}", "Instance")
+        assert found["instance"]["instance"] == INSTANCE
+        assert (await http.delete(f"/v1/cluster/instances/{name}")).status_code == 200
+    assert handle.commands == [StopInstance(instance=INSTANCE)] * 4
+
+
+def lost(state: State) -> State:
+    return replace(state, nodes={**state.nodes, ALPHA: replace(state.nodes[ALPHA], lost=True)})
+
+
+def restarted(state: State) -> State:
+    return replace(state, attempts={INSTANCE: 2})
+
+
+def stopped(state: State) -> State:
+    runners = {
+        key: replace(record, phase=RunnerPhase.STOPPED) for key, record in state.runners.items()
+    }
+    return replace(state, runners=runners)
+
+
+@pytest.mark.parametrize(
+    ("change", "status"), [(lost, "degraded"), (restarted, "loading"), (stopped, "degraded")]
+)
+async def test_every_view_calls_ready_only_what_takes_requests(
+    change: Callable[[State], State], status: str, handle: FakeHandle, http: httpx2.AsyncClient
+) -> None:
+    handle.state = change(handle.state)
+    assert not instance_status.status(handle.state, INSTANCE, handle.registers).ready
+    [view] = await items(http, f"/v1/cluster/instances/{INSTANCE}", "Instance")
+    [model] = (await http.get("/v1/models")).json()["data"]
+    assert (view["status"], model["status"]) == (status, status)
+    [summary] = await items(http, "/v1/cluster", "Cluster")
+    assert summary["instances_ready"] == 0
+    metrics = (await http.get("/metrics")).text
+    assert 'exoctl_instances{status="ready"} 0.0' in metrics
+    assert f'exoctl_instances{{status="{status}"}} 1.0' in metrics
 
 
 async def test_health_and_readiness(handle: FakeHandle, http: httpx2.AsyncClient) -> None:

@@ -243,6 +243,7 @@ class Node:
 
     def _resume_join(self) -> None:
         """Go on where the process ended between joining a cluster and receiving its log."""
+        self.control.membership.on_members = self._book.keep_only
         recovered = self._recovered
         if not recovered.cluster or recovered.snapshot is not None or recovered.entries:
             return
@@ -401,8 +402,7 @@ class Node:
         for node, where in granted.addresses:
             members[node] = (*members.get(node, ()), where)
         # Kept before the own log goes: whoever restarts in between must know whom to ask.
-        for node, where in members.items():
-            self._book.remember({node: where[0]})
+        self._book.replace(members)
         self.control.membership.joined(granted.cluster, granted.cluster_name, members)
 
 

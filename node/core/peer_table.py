@@ -86,7 +86,8 @@ class PeerTable:
         self._policy = policy or PeerPolicy()
         self._peers: dict[NodeId, _Peer] = {}
         self._candidates: dict[Address, _Candidate] = {}
-        self._own_addresses: dict[Address, None] = {}
+        self._own_addresses: dict[Address, bool] = {}
+        """Where this very process answered; whether a person named it."""
         self._is_started = False
         self._allowance = self._policy.stranger_dials_burst
         self._allowance_at = 0.0
@@ -236,14 +237,14 @@ class PeerTable:
             self._prove(peer, address)
 
     def is_self(self, dial: Dial, address: Address) -> None:
-        """This very process answered there: never dial it again."""
-        if dial.peer is None:
-            self._candidates.pop(dial.addresses[0], None)
-            self._own_addresses[dial.addresses[0]] = None
-        if len(self._own_addresses) >= self._policy.candidates_max:
+        """This very process answered there: don't dial it again on this network."""
+        own = (address,) if dial.peer is not None else (dial.addresses[0], address)
+        for each in dict.fromkeys(own):
+            candidate = self._candidates.pop(each, None)
+            was_asked = self._own_addresses.pop(each, False)
+            self._own_addresses[each] = was_asked or (candidate is not None and candidate.is_asked)
+        while len(self._own_addresses) > self._policy.candidates_max:
             self._own_addresses.pop(next(iter(self._own_addresses)))
-        self._own_addresses[address] = None
-        self._candidates.pop(address, None)
         for peer in self._peers.values():
             peer.hinted.pop(address, None)
         if dial.peer is not None:
@@ -279,8 +280,16 @@ class PeerTable:
         waits = 0.0 if self._own < node else self._policy.higher_waits_seconds_after_loss
         peer.is_linked, peer.failures, peer.due_at = False, 0, now + waits
 
+    def network_changed(self, now: float) -> None:
+        """Forget every wait, and what was this node's own: another may have the address now."""
+        own, self._own_addresses = self._own_addresses, {}
+        for address, is_asked in own.items():
+            if is_asked:
+                self.add_candidate(None, address, SOURCE_OPTION, now)
+        self.retry_all(now)
+
     def retry_all(self, now: float) -> None:
-        """Forget every wait: the network, the cluster or the members have changed."""
+        """Forget every wait: the cluster or the members have changed."""
         for peer in self._peers.values():
             peer.failures, peer.due_at = 0, min(peer.due_at, now)
         self.retry_strangers(now)

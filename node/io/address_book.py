@@ -1,7 +1,8 @@
 """Addresses at which members answered, kept over restarts: discovery may be off or blocked."""
 
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import msgspec
@@ -27,48 +28,71 @@ class _Book(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AddressBook:
-    """A cache: a damaged or missing file only costs the addresses in it."""
+    """A cache: a damaged or missing file only costs the addresses in it. Any thread may call."""
 
     def __init__(self, state_directory: Path) -> None:
         self._path = state_directory / BOOK_NAME
         self._nodes: dict[NodeId, tuple[Address, ...]] = {}
+        self._members: frozenset[NodeId] | None = None
+        self._lock = threading.Lock()
 
     def load(self) -> Mapping[NodeId, tuple[Address, ...]]:
         """Read the file; what was remembered, the latest address of each node first."""
+        with self._lock:
+            self._nodes = self._read()
+            self._bound()
+            return dict(self._nodes)
+
+    def _read(self) -> dict[NodeId, tuple[Address, ...]]:
         try:
             with self._path.open("rb") as file:
                 content = file.read(BOOK_BYTES_MAX)  # cut off, it is no JSON any more
-            self._nodes = dict(msgspec.json.decode(content, type=_Book).nodes)
+            return dict(msgspec.json.decode(content, type=_Book).nodes)
         except FileNotFoundError:
-            self._nodes = {}
+            return {}
         except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             _log.warning("%s is not used: %s", self._path, error)
-            self._nodes = {}
-        self._bound()
-        return dict(self._nodes)
+            return {}
 
     def remember(self, proved: Mapping[NodeId, Address]) -> None:
         """Note where nodes have answered, and write the file where that is news.
 
         A full disk or a read-only directory is logged: the addresses are lost with the process.
         """
-        changed = {
-            node: address
-            for node, address in proved.items()
-            if self._nodes.get(node, ())[:1] != (address,)
-        }
-        if not changed:
-            return
-        for node, address in changed.items():
-            others = tuple(one for one in self._nodes.pop(node, ()) if one != address)
-            self._nodes[node] = (address, *others)
-        self._bound()
-        self._write()
-
-    def forget(self, node: NodeId) -> None:
-        """The node is no member any more."""
-        if self._nodes.pop(node, None) is not None:
+        with self._lock:
+            changed = {
+                node: address
+                for node, address in proved.items()
+                if self._nodes.get(node, ())[:1] != (address,) and self._is_wanted(node)
+            }
+            if not changed:
+                return
+            for node, address in changed.items():
+                others = tuple(one for one in self._nodes.pop(node, ()) if one != address)
+                self._nodes[node] = (address, *others)
+            self._bound()
             self._write()
+
+    def keep_only(self, members: Collection[NodeId]) -> None:
+        """Forget every other node, also what is still to be remembered of it."""
+        with self._lock:
+            self._members = frozenset(members)
+            gone = self._nodes.keys() - self._members
+            for node in gone:
+                del self._nodes[node]
+            if gone:
+                self._write()
+
+    def replace(self, members: Mapping[NodeId, tuple[Address, ...]]) -> None:
+        """Hold exactly these: the members of another cluster than before."""
+        with self._lock:
+            self._members = frozenset(members)
+            self._nodes = {node: addresses for node, addresses in members.items() if addresses}
+            self._bound()
+            self._write()
+
+    def _is_wanted(self, node: NodeId) -> bool:
+        return self._members is None or node in self._members
 
     def _bound(self) -> None:
         while len(self._nodes) > NODES_MAX:

@@ -98,6 +98,8 @@ class Membership:
         self._recovered_index = -1
         self._recovered_at = 0.0
         self._said_at = 0.0
+        self.on_members: Callable[[Collection[NodeId]], None] = lambda _: None
+        """Called with the other members whenever they change."""
         self._wakeup = Wakeup()
         mesh.on_decline = self.declined
 
@@ -134,6 +136,7 @@ class Membership:
         if members != self._members or after.revoked is not before.revoked:
             self._members = members
             self._mesh.set_admitted(members, after.revoked)
+            self.on_members(members)
 
     def _is_replay_over(self) -> bool:
         if clock.monotonic() - self._recovered_at > REPLAY_SECONDS:
@@ -302,5 +305,6 @@ class Membership:
         self._members = {}
         self._described = None
         self._mesh.set_admitted({})
+        self.on_members(())
         self._router.found_cluster(self._description().name)
         self._mesh.set_cluster(self._router.cluster)

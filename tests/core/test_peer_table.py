@@ -223,6 +223,19 @@ def test_a_change_of_the_network_forgets_every_wait():
     assert len(table.due(1.0)) == 2
 
 
+@pytest.mark.parametrize(("source", "tried_again"), [("option", True), ("mdns", False)])
+def test_after_a_change_of_the_network_an_own_address_may_be_somebody_elses(
+    table: PeerTable, source: str, tried_again: bool
+):
+    table.add_candidate(None, HOME, source, 0.0)
+    (dial,) = table.due(0.0)
+    table.is_self(dial, HOME)
+    table.network_changed(1.0)
+    assert bool(table.due(1.0)) is tried_again  # a person's word is not forgotten
+    table.add_candidate(HIGH, HOME, "mdns", 2.0)
+    assert table.candidate_count == 1
+
+
 def test_a_dial_that_gave_way_to_another_link_is_no_failure(table: PeerTable):
     table.set_admitted({HIGH: (HOME,)}, 0.0)
     (dial,) = table.due(0.0)

@@ -47,7 +47,21 @@ def test_nodes_and_addresses_are_bounded_and_the_oldest_go(tmp_path: Path):
 def test_a_removed_node_is_forgotten(tmp_path: Path):
     book = AddressBook(tmp_path)
     book.remember({A: at(1), B: at(2)})
-    book.forget(A)
+    book.keep_only({B})
+    assert set(AddressBook(tmp_path).load()) == {B}
+    book.remember({A: at(1)})  # proved before it was removed, told after
+    assert set(AddressBook(tmp_path).load()) == {B}
+    book.keep_only({A, B})
+    book.remember({A: at(1)})
+    assert set(AddressBook(tmp_path).load()) == {A, B}
+
+
+def test_another_cluster_has_another_book(tmp_path: Path):
+    book = AddressBook(tmp_path)
+    book.remember({A: at(1)})
+    book.replace({B: (at(2), at(3))})
+    assert AddressBook(tmp_path).load() == {B: (at(2), at(3))}
+    book.remember({A: at(1)})
     assert set(AddressBook(tmp_path).load()) == {B}
 
 

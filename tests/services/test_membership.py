@@ -182,12 +182,23 @@ def test_the_mesh_is_told_of_members_and_of_the_removed():
     assert set(world.mesh.revoked) == {TWO}
 
 
+def test_addresses_of_the_removed_are_not_kept():
+    world = World(ONE, TWO)
+    kept: list[set[NodeId]] = []
+    world.membership.on_members = lambda members: kept.append(set(members))
+    world.becomes(state_of(ME, ONE, revoked={TWO: "removed"}))
+    assert kept == [{ONE}]
+
+
 async def test_a_node_that_is_put_out_goes_on_alone():
     world = World(ONE)
+    kept: list[set[NodeId]] = []
+    world.membership.on_members = lambda members: kept.append(set(members))
     world.becomes(state_of(ONE, revoked={ME: "stolen"}))
     assert world.router.founded == []  # not from within the fold
     await world.run_until(lambda: world.router.founded == ["me"])
     assert world.mesh.cluster == world.router.cluster != HOME
+    assert kept[0] == set()
     assert world.mesh.admitted == {}
 
 

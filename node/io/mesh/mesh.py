@@ -211,7 +211,8 @@ class Mesh:
     def network_changed(self) -> None:
         """Interfaces came or went, or the machine woke up: look again, dial again at once."""
         self._links.interfaces = list_interfaces(self._ports)
-        self._retry()
+        self._table.network_changed(clock.monotonic())
+        self._links.bell.ring()
 
     def links(self) -> tuple[LinkRecord, ...]:
         """The link with every member, or why there is none."""

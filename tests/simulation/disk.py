@@ -82,13 +82,19 @@ class SimulatedDisk:
                 self._keep(Appended(record.entries[: random.randrange(len(record.entries) + 1)]))
                 return
             if isinstance(record, SnapshotKept) and record.log_reset and random.random() < 0.5:
-                # The snapshot's file is there, and the log is not reset yet.
-                self._snapshot = record.image
+                # The snapshot's file is there, and the log is not reset yet: it counts only where
+                # it is of the history that the entries tell.
+                position = record.image.position
+                if any(
+                    (entry.session, entry.index) == (position.session, position.index)
+                    for entry in self._entries
+                ):
+                    self._snapshot = record.image
                 return
             self._keep(record)
 
     def wipe(self) -> None:
-        """The disk is replaced; the incarnation is kept with the node's identity."""
+        """The disk is replaced; a lost incarnation goes on above those that were."""
         self._reset(ClusterId(""))
 
     def _keep(self, record: DurableRecord) -> None:

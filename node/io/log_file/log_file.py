@@ -163,6 +163,7 @@ class LogFile:
         words = error.strerror if isinstance(error, OSError) else ""
         what = "sync failed" if isinstance(error, SyncFailedError) else "the log writer ended"
         self._trouble = f"{what}: {words or error or type(error).__name__}; nothing is acknowledged"
+        self._disk_full = isinstance(error, OSError) and error.errno in FULL_DISK
         try:
             self._on_failed(error)
         except BaseException as unheard:  # noqa: BLE001 - the owner may be gone

@@ -4,9 +4,11 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 import platformdirs
+from msgspec import UNSET, Meta, UnsetType
 
 from node.model.errors import UsageError
 from node.model.machine import Address
@@ -41,6 +43,40 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     log_level: str = "info"
     api_token_required: bool = False
     """Callers on loopback need the token as well."""
+
+
+Host = Annotated[str, Meta(max_length=253)]
+Directories = Annotated[tuple[Path, ...], Meta(min_length=1, max_length=100)]
+Peers = Annotated[tuple[Address | Host, ...], Meta(max_length=1000)]
+
+
+class FileSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the table `[node]` of the config file may hold; options have the same bounds."""
+
+    name: Annotated[str, Meta(max_length=64, pattern=r"^[^\x00-\x1f\x7f]*$")] | UnsetType = UNSET
+    bind: Host | UnsetType = UNSET
+    cluster_port: Annotated[int, Meta(ge=0, le=65535)] | UnsetType = UNSET
+    api_host: Host | UnsetType = UNSET
+    api_port: Annotated[int, Meta(ge=-1, le=65535)] | UnsetType = UNSET
+    api_token: Annotated[str, Meta(max_length=1000, pattern="^[!-~]*$")] | UnsetType = UNSET
+    """As it can stand in a header: printable ASCII without spaces."""
+    discovery: bool | UnsetType = UNSET
+    trust: Literal["invite", "lan"] | UnsetType = UNSET
+    prefer_master: bool | UnsetType = UNSET
+    log_level: Literal["debug", "info", "warning", "error"] | UnsetType = UNSET
+    api_token_required: bool | UnsetType = UNSET
+    state_directory: Path | UnsetType = UNSET
+    model_directories: Directories | UnsetType = UNSET
+    peers: Peers | UnsetType = UNSET
+
+
+class ConfigFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole config file."""
+
+    node: FileSettings = FileSettings()
+
+
+Kind = TypeVar("Kind")
 
 
 def default_state_directory() -> Path:
@@ -96,75 +132,72 @@ def parse_address(text: str, default_port: int = CLUSTER_PORT) -> Address:
     return Address(host, int(port_text))
 
 
-_PATHS = {"state_directory"}
-_FILE_KEYS: Mapping[str, type] = {
-    "name": str,
-    "bind": str,
-    "cluster_port": int,
-    "api_host": str,
-    "api_port": int,
-    "api_token": str,
-    "discovery": bool,
-    "trust": str,
-    "prefer_master": bool,
-    "log_level": str,
-    "api_token_required": bool,
-    "state_directory": str,
-    "model_directories": list,
-    "peers": list,
-}
-
-
 def load_config(options: Mapping[str, object]) -> Config:
     """Merge defaults, the config file, and the given options; None among the options means not set.
 
     Raises:
         UsageError: the file can't be read, names a key that does not exist, or a value is off.
     """
+    given = {key: value for key, value in options.items() if value is not None}
     settings: dict[str, object] = {
         "state_directory": default_state_directory(),
         "model_directories": (default_model_directory(),),
+        **_as_given(_read_file(config_file())),
+        **_as_given(_convert(given, FileSettings, "options")),
     }
-    settings.update(_read_file(config_file()))
-    settings.update({key: value for key, value in options.items() if value is not None})
-    config = Config(**settings)  # type: ignore[arg-type]
-    if config.trust not in ("invite", "lan"):
-        raise UsageError.because("bad_trust", f"trust is {config.trust!r}", "use `invite` or `lan`")
+    config = msgspec.convert(settings, Config, dec_hook=_read_path)
+    if config.api_token_required and not config.api_token:
+        raise UsageError.because(
+            "api_token_missing",
+            "api_token_required is set and there is no api_token: nobody could call the API",
+            "set a token (--token, or api_token in the settings file)",
+        )
     return config
 
 
-def _read_file(path: Path) -> dict[str, object]:
+def _read_file(path: Path) -> FileSettings:
     try:
-        text = path.read_text(encoding="utf-8")
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return {}
+        return FileSettings()
     except OSError as error:
         raise UsageError.because("config_unreadable", f"{path}: {error.strerror}") from error
-    try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError.because("config_syntax", f"{path}: {error}") from error
-    node = raw.get("node", {})
-    settings: dict[str, object] = {}
-    for key, value in node.items():
-        expected = _FILE_KEYS.get(key)
-        if expected is None:
-            raise UsageError.because(
-                "config_key",
-                f"{path}: no setting is called {key!r}",
-                f"known: {', '.join(_FILE_KEYS)}",
-            )
-        if not isinstance(value, expected):
-            raise UsageError.because(
-                "config_value", f"{path}: {key} must be {expected.__name__}, not {value!r}"
-            )
-        settings[key] = value
-    if "state_directory" in settings:
-        settings["state_directory"] = Path(str(settings["state_directory"])).expanduser()
-    if "model_directories" in settings:
-        directories: list[object] = settings["model_directories"]  # type: ignore[assignment]
-        settings["model_directories"] = tuple(Path(str(item)).expanduser() for item in directories)
-    if "peers" in settings:
-        peers: list[object] = settings["peers"]  # type: ignore[assignment]
-        settings["peers"] = tuple(parse_address(str(item)) for item in peers)
-    return settings
+    return _convert(raw, ConfigFile, str(path)).node
+
+
+def _convert(raw: object, kind: type[Kind], source: str) -> Kind:
+    try:
+        return msgspec.convert(raw, kind, dec_hook=_read_path)
+    except msgspec.ValidationError as error:
+        raise UsageError.because(
+            "config_value",
+            f"{source}: {error}",
+            f"the settings of [node] are {', '.join(FileSettings.__struct_fields__)}",
+        ) from error
+
+
+def _read_path(kind: type, value: object) -> object:
+    """A directory, written as text; called for the one type that TOML does not have."""
+    if isinstance(value, kind):
+        return value
+    if kind is not Path or not isinstance(value, str) or not value.isprintable() or not value:
+        raise ValueError(f"{value!r} is no directory")
+    try:
+        return Path(value).expanduser()
+    except RuntimeError as error:  # ~somebody, who has no home here
+        raise ValueError(f"{value!r}: {error}") from error
+
+
+def _as_given(settings: FileSettings) -> dict[str, object]:
+    given: dict[str, object] = {}
+    for name in FileSettings.__struct_fields__:
+        value: object = getattr(settings, name)
+        if value is not UNSET:
+            given[name] = value
+    if settings.peers is not UNSET:
+        given["peers"] = tuple(
+            parse_address(peer) if isinstance(peer, str) else peer for peer in settings.peers
+        )
+    return given

@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -131,7 +132,7 @@ class ExoctlApp(App[None], inherit_bindings=False):
         topics: frozenset[str] = frozenset()
         for item in self.inbox.take():
             if isinstance(item, Answered):
-                item.reply(item.result)
+                self.main.attempt("Showing an answer", partial(item.reply, item.result))
             elif isinstance(item, Ended):
                 self.ended_by = item.error
                 self.exit()

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-import msgspec
 from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
@@ -19,8 +18,9 @@ from tui.bridge.frame_clock import FrameClock
 from tui.bridge.store import ALL
 from tui.context import Context
 from tui.dialogs.question import ConfirmDialog
+from tui.doing import SCOPE_VIEWS, Doing, attempt
 from tui.handlers import cluster, panes, screen
-from tui.shell import Handler, Question, app_of
+from tui.shell import Question, app_of
 from tui.timers import Timers
 from tui.viewmodel.rows import Level
 from tui.views.catalogue import make_view
@@ -36,8 +36,6 @@ from tui.widgets.topology import TopologyPane
 
 COLUMNS_MIN, LINES_MIN = 80, 24
 MOUNT_SECONDS = 0.01  # until a view that is not mounted yet is looked at again
-SCOPE_VIEWS = {"topology": "overview", "list": ""}
-"""Views of scopes that are not called like their view; an empty one is wherever the focus is."""
 _SEVERITIES: dict[Level, Any] = {"bad": "error", "warn": "warning"}
 
 
@@ -55,7 +53,7 @@ class MainScreen(Screen[None]):
         )
         self.view_name = ""
         self.last_view = "overview"
-        self._handlers: dict[str, Handler] = {}
+        self._doing = Doing()
         self.timers = Timers(context, self.set_timer)
         self.timers.panes = self._topologies
         self._node_count = -1
@@ -73,17 +71,12 @@ class MainScreen(Screen[None]):
     def on_mount(self) -> None:
         """Show the first view."""
         self.context.doer = self
-        self._handlers = {
-            **screen.handlers(self),
-            **panes.handlers(self),
-            **cluster.handlers(self),
-        }
+        for part in (screen, panes, cluster):
+            self._doing.take(part.handlers(self))
         self.watch(self, "focused", self._focus_changed)
         names = [name for name, _ in VIEWS]
         first = self.context.options.view
         self.show_view(first if first in names else "overview")
-
-    # Views
 
     @property
     def view(self) -> View | None:
@@ -98,7 +91,7 @@ class MainScreen(Screen[None]):
         switcher = self.query_one("#views", ContentSwitcher)
         if not switcher.query(f"#view-{name}"):
             view = make_view(name, self.context)
-            self._handlers |= view.handlers(self)
+            self._doing.take(view.handlers(self), name)
             switcher.mount(view)
         if self.view_name:
             self.last_view = self.view_name
@@ -111,7 +104,7 @@ class MainScreen(Screen[None]):
         view = self.view
         if view is None or self.view_name != name:
             return
-        if not view.children:
+        if not view.is_composed:
             self.set_timer(MOUNT_SECONDS, lambda: self._shown(name))
             return
         view.fit(view.size)
@@ -119,6 +112,15 @@ class MainScreen(Screen[None]):
         if first is not None and not self.query_one(CommandLine).display:
             first.focus()
         self.paint_topics(ALL)
+        self.call_after_refresh(self._do_waiting, name)
+
+    def _do_waiting(self, name: str) -> None:
+        """Do what was asked for before the view had its panes, and these their sizes."""
+        due = self._doing.due(name) if name == self.view_name else []
+        if due:
+            self.paint_topics(ALL)
+        for action_id, argument in due:
+            self.perform(action_id, argument)
 
     def pane_for(self, scope: str) -> Pane | None:
         """The pane an action of this scope acts on; its view is shown where it is not yet."""
@@ -140,8 +142,6 @@ class MainScreen(Screen[None]):
 
     def _topologies(self) -> list[TopologyPane]:
         return list(self.view.query(TopologyPane)) if self.view else []
-
-    # Painting
 
     def _after(self, seconds: float, call: Callable[[], None]) -> object:
         if seconds <= 0:
@@ -203,8 +203,6 @@ class MainScreen(Screen[None]):
         """Scopes whose keys act now, beside those that act everywhere."""
         return self.query_one(KeyBar).scopes
 
-    # Doing
-
     def action_act(self, action_id: str) -> None:
         """Do an action of the registry; every key comes here."""
         self.perform(action_id)
@@ -215,9 +213,17 @@ class MainScreen(Screen[None]):
         if action.is_writing and self.context.options.read_only:
             self.say(f"{action.title}: not in read-only mode", "warn")
             return
-        if action_id not in self._handlers:
-            self.show_view(SCOPE_VIEWS.get(action.scope, action.scope))
-        self._handlers[action_id](argument)
+        needed = self._doing.needed_view(action, self.view, self.view_name)
+        if needed:
+            self._doing.keep(needed, action_id, argument)
+            self.attempt(action.title, lambda: self.show_view(needed))
+            return
+        self.attempt(action.title, lambda: self._doing.handlers[action_id](argument))
+
+    def attempt(self, title: str, do: Callable[[], None]) -> None:
+        """Do something that the person wants; a mistake of ours is said, and ends nothing else."""
+        if mistake := attempt(title, do):
+            self.say(mistake, "bad")
 
     def run_line(self, line: str) -> None:
         """Do what a command line says."""
@@ -275,13 +281,7 @@ class MainScreen(Screen[None]):
             if answer:
                 on_yes()
 
-        written = self.context.written
-        shown = msgspec.structs.replace(
-            question,
-            title=written(question.title),
-            lines=tuple(written(line) for line in question.lines),
-        )
-        self.host.push_screen(ConfirmDialog(shown), answered)
+        self.host.push_screen(ConfirmDialog(question.drawn(self.context.written)), answered)
 
     def open_dialog(self, dialog: ModalScreen[None]) -> None:
         """Put a dialog over the view."""

@@ -29,6 +29,14 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[str, ...]
     verb: str
 
+    def drawn(self, written: Callable[[str], str]) -> "Question":
+        """The same in words that may be drawn."""
+        return Question(
+            title=written(self.title).replace("\n", " "),
+            lines=tuple(written(line) for line in self.lines),
+            verb=self.verb,
+        )
+
 
 class Shell(Doer, Protocol):
     """The main screen, as handlers see it."""

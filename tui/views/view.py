@@ -23,6 +23,12 @@ class View(Container):
         super().__init__(id=identity)
         self.context = context
 
+    @property
+    def is_composed(self) -> bool:
+        """All its panes are there."""
+        below = self.walk_children(Widget, with_self=False)
+        return bool(below) and all(widget.is_mounted for widget in below)
+
     def painted(self) -> list[Painted]:
         """Everything in it that is drawn line by line."""
         return list(self.query(Painted))

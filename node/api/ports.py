@@ -3,9 +3,8 @@
 import errno
 import socket
 
-import psutil
-
 from node.api.guard import is_loopback
+from node.io.port_owner import port_owner
 from node.model.errors import ConflictError, ExoctlError, UsageError
 from node.model.machine import Address
 
@@ -15,6 +14,8 @@ BACKLOG = 64
 
 def open_sockets(host: str, port: int) -> tuple[Address, list[socket.socket]]:
     """Listen on a host; on plain loopback also on ::1, since `localhost` may mean either.
+
+    Asks for names, and for a port's owner: call it in a thread.
 
     Raises:
         ConflictError: the port is taken; names its owner where the system tells.
@@ -30,7 +31,7 @@ def open_sockets(host: str, port: int) -> tuple[Address, list[socket.socket]]:
         except OSError as error:
             if error.errno == errno.EADDRINUSE and port:
                 first.close()
-                raise port_taken(second, port) from error
+                raise _port_taken(second, port) from error
     return address, sockets
 
 
@@ -39,7 +40,7 @@ def _open(host: str, port: int) -> socket.socket:
         return _listen(host, port)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise port_taken(host, port) from error
+            raise _port_taken(host, port) from error
         reason = error.strerror or str(error)
         raise UsageError.because(
             "api_address",
@@ -66,50 +67,12 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def port_taken(host: str, port: int) -> ExoctlError:
+def _port_taken(host: str, port: int) -> ExoctlError:
     """What a person hears whose port is taken."""
-    owner = find_owner(port)
+    owner = port_owner(port)
     by = f" by {owner}" if owner else ""
     return ConflictError.because(
         "api_port_taken",
         f"the API's port {Address(host, port)} is taken{by}",
         "stop that program, or give this node another --api-port (0 takes a free one)",
     )
-
-
-def find_owner(port: int) -> str:
-    """The process that listens on a TCP port, in words; empty where the system does not tell."""
-    try:
-        connections = psutil.net_connections(kind="tcp")
-    except (psutil.Error, OSError):
-        return _find_owner_by_process(port)
-    for connection in connections:
-        if connection.status == psutil.CONN_LISTEN and _port(connection.laddr) == port:
-            return _describe(connection.pid)
-    return ""
-
-
-def _find_owner_by_process(port: int) -> str:
-    # macOS shows the connections of one's own processes only, one process at a time
-    for process in psutil.process_iter():
-        try:
-            connections = process.net_connections(kind="tcp")
-        except (psutil.Error, OSError):
-            continue
-        listening = (each for each in connections if each.status == psutil.CONN_LISTEN)
-        if any(_port(each.laddr) == port for each in listening):
-            return _describe(process.pid)
-    return ""
-
-
-def _port(address: tuple[object, ...]) -> object:
-    return address[1] if len(address) > 1 else None  # empty where the socket just closed
-
-
-def _describe(process_id: int | None) -> str:
-    if process_id is None:
-        return ""
-    try:
-        return f"{psutil.Process(process_id).name()} (process {process_id})"
-    except psutil.Error:
-        return f"process {process_id}"

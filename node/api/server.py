@@ -6,6 +6,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 import anyio
+import anyio.to_thread
 import uvicorn
 from anyio.abc import TaskStatus
 
@@ -58,7 +59,9 @@ async def serve(
         RefusedError: it is to listen beyond loopback and there is no token.
     """
     hosts = allowed_hosts(config)
-    address, sockets = open_sockets(config.api_host, config.api_port)
+    address, sockets = await anyio.to_thread.run_sync(
+        open_sockets, config.api_host, config.api_port
+    )
     context = ApiContext(handle, timing or Timing())
     guard = Guard(
         build_application(context),

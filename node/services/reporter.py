@@ -15,7 +15,6 @@ from node.wire.message import RegistersChanged
 
 TICK_SECONDS = 0.25
 MACHINE_SECONDS = 2.0
-DEFAULT_SECONDS = 1.0
 
 _log = logger("reporter")
 

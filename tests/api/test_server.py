@@ -7,6 +7,7 @@ from pathlib import Path
 
 import anyio
 import httpx2
+import psutil
 import pytest
 
 from node.api.server import ApiServer, serve
@@ -39,6 +40,19 @@ async def test_a_taken_port_is_an_error_that_names_its_owner(tmp_path: Path) -> 
     assert f"127.0.0.1:{port}" in caught.value.failure.message
     assert f"process {os.getpid()}" in caught.value.failure.message
     assert "--api-port" in caught.value.failure.remedy
+
+
+async def test_the_owner_is_found_where_the_system_hides_the_sockets_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(kind: str) -> None:
+        raise psutil.AccessDenied
+
+    monkeypatch.setattr(psutil, "net_connections", refuse)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        config = make_config(tmp_path, api_port=taken.getsockname()[1])
+        with pytest.raises(ConflictError, match=f"process {os.getpid()}"):
+            await serve(FakeHandle(), config)
 
 
 async def test_an_address_of_another_machine_is_an_error(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import contextlib
 import errno
 import os
 import queue
@@ -242,6 +243,34 @@ def test_a_crash_while_leaving_a_cluster_leaves_the_old_log_or_the_new(
         assert recovered.session == NO_SESSION
     else:
         assert (recovered.snapshot, recovered.entries) == (image(3), entries(0, 5))
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_a_crash_while_damage_is_mended_loses_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    monkeypatch.setattr(module, "SEGMENT_BYTES_MAX", 1000)
+    with OpenLog(tmp_path) as log:
+        founded(log)
+        for first in range(0, 30, 5):
+            log.write(Appended(entries(first, 5)))
+        log.write(SnapshotKept(image(3), log_reset=False))
+    damaged = sorted(tmp_path.glob("segment-*"))[1]
+    content = bytearray(damaged.read_bytes())
+    content[-10] ^= 0xFF
+    damaged.write_bytes(content)
+    whole = tmp_path / "log-mended-at-once"
+    shutil.copytree(tmp_path, whole)
+    expected = reopen(whole)[1].entries
+    assert expected == entries(0, len(expected))
+    assert 5 < len(expected) < 30
+    with monkeypatch.context() as patch, contextlib.suppress(Crash):
+        crash_after(patch, steps)
+        reopen(tmp_path)
+    for _ in range(2):
+        _, recovered = reopen(tmp_path)
+        assert recovered.snapshot == image(3)
+        assert recovered.entries == expected
 
 
 def test_snapshots_of_earlier_starts_are_counted_and_dropped(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ ADMIT_SECONDS = 10.0
 LEAVE_SECONDS = 10.0
 REPLAY_SECONDS = 30.0
 """How long the members found on disk hold against a state that is behind them."""
+MEMBERS_MAX = 256
+"""Taken in on the word of others, while the log has not come."""
 REMIND_SECONDS = 10.0
 """Between lines in the log about a join that does not come to its end."""
 REVOKED = "revoked"
@@ -46,6 +48,10 @@ class MemberRouter(Protocol):
         """Follow another cluster."""
         ...
 
+    def set_peers(self, peers: Collection[NodeId]) -> None:
+        """Name the other members."""
+        ...
+
     @property
     def cluster(self) -> ClusterId:
         """Whose log this is."""
@@ -57,6 +63,12 @@ class MemberMesh(Protocol):
 
     on_decline: Callable[[NodeId, str], Awaitable[None]] | None
     """Called for a node that was admitted but did not come over: (node, name)."""
+    on_introduced: Callable[[Mapping[NodeId, tuple[Address, ...]]], None] | None
+    """Called with nodes that a member speaks of and that are not known here."""
+
+    def set_master(self, master: NodeId) -> None:
+        """Name the member that one that joins should know first."""
+        ...
 
     def links(self) -> tuple[LinkRecord, ...]:
         """The link with every member, or why there is none."""
@@ -129,6 +141,7 @@ class Membership:
             if me not in after.nodes:
                 return
             self._joining = None
+            self._mesh.on_introduced = None
             _log.info("this node is a member of cluster %s now", after.cluster_name)
         if me in before.nodes and me in after.revoked:
             return  # `run` begins a new cluster: not from within the fold
@@ -234,6 +247,7 @@ class Membership:
         if isinstance(answer, Refused):
             _log.warning("%s was not admitted: %s", name, answer.failure.message)
             return False
+        self._mesh.set_master(self._state().session.master)
         _log.info("%s (%s) was admitted", name, node[:12])
         return True
 
@@ -275,6 +289,21 @@ class Membership:
         self._mesh.set_cluster(cluster, name)
         self._mesh.set_admitted(members)
         self._router.join_cluster(cluster, tuple(members))
+        self._mesh.on_introduced = self._introduced
+
+    def _introduced(self, nodes: Mapping[NodeId, tuple[Address, ...]]) -> None:
+        """Take in whom the members speak of, until the log itself says who they are.
+
+        The door names a few members only, and the master may be another by now.
+        """
+        room = MEMBERS_MAX - len(self._members)
+        fresh = {node: where for node, where in nodes.items() if node != self.node}
+        if self._joining is None or not fresh or len(fresh) > room:
+            return
+        self._members = {**self._members, **fresh}
+        self._mesh.set_admitted(self._members)
+        self.on_members(self._members)
+        self._router.set_peers(self._members)
 
     @property
     def is_settled(self) -> bool:

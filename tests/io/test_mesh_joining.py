@@ -9,7 +9,7 @@ from node.io import clock
 from node.model.errors import BusyError, ConflictError, RefusedError
 from node.model.ids import ClusterId, NodeId
 from node.model.machine import Address
-from tests.fakes.mesh_lab import OTHER_CLUSTER, Lab, LabNode, eventually, open_lab
+from tests.fakes.mesh_lab import OTHER_CLUSTER, Lab, LabNode, eventually, members, open_lab
 
 THIRD_CLUSTER = ClusterId("e" * 32)
 
@@ -137,3 +137,33 @@ async def test_a_code_of_a_cluster_that_was_left_lets_nobody_into_the_next(tmp_p
         master.decide.set()
         one.mesh.set_cluster(ClusterId("f" * 32), "next")
         assert await refusal_of(two, code, one.address) == "wrong_code"
+
+
+# Clusters that are too large for one answer
+
+
+async def test_a_joiner_is_told_of_the_master_first_and_meets_the_rest_by_its_host(tmp_path: Path):
+    async with open_lab(tmp_path) as lab:
+        host, joiner = await lab.start("host"), await lab.start("joiner", cluster=OTHER_CLUSTER)
+        others = sorted([await lab.start(f"n{number}") for number in range(17)], key=_id_of)
+        host.mesh.set_admitted(members(joiner, *others))
+        for other in others:
+            other.mesh.set_admitted(members(host))
+        await eventually(lambda: len(host.mesh.proved_addresses()) == len(others))
+        host.mesh.set_master(others[-1].node)
+        master = host.mesh.on_join = SlowMaster()
+        master.decide.set()
+        code, _ = host.mesh.create_invite(600.0, clock.wall())
+        granted = await joiner.mesh.join(code, host.address)
+        named = [node for node, _ in granted.addresses]
+        assert named[:2] == [host.node, others[-1].node]
+        assert len(named) < 1 + len(others)
+        met: set[NodeId] = set(named)
+        joiner.mesh.on_introduced = met.update
+        joiner.mesh.set_cluster(granted.cluster, granted.cluster_name)
+        joiner.mesh.set_admitted({host.node: (host.address,)})
+        await eventually(lambda: {other.node for other in others} <= met)
+
+
+def _id_of(node: LabNode) -> NodeId:
+    return node.node

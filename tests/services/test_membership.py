@@ -40,6 +40,7 @@ class FakeRouter:
         self.published: list[Event] = []
         self.founded: list[str] = []
         self.joined: list[tuple[ClusterId, tuple[NodeId, ...]]] = []
+        self.peers: set[NodeId] = set()
         self.cluster = HOME
         self.on_reset: Callable[[], None] = lambda: None
 
@@ -52,6 +53,9 @@ class FakeRouter:
         self.on_reset()
         self.cluster = ClusterId("f" * 32)
 
+    def set_peers(self, peers: Collection[NodeId]) -> None:
+        self.peers = set(peers)
+
     def join_cluster(self, cluster: ClusterId, members: tuple[NodeId, ...]) -> None:
         self.joined.append((cluster, members))
         self.cluster = cluster
@@ -62,6 +66,8 @@ class FakeMesh:
 
     def __init__(self) -> None:
         self.on_decline: Callable[[NodeId, str], Awaitable[None]] | None = None
+        self.on_introduced: Callable[[Mapping[NodeId, tuple[Address, ...]]], None] | None = None
+        self.master: NodeId | None = None
         self.records: tuple[LinkRecord, ...] = ()
         self.cluster = HOME
         self.admitted: Mapping[NodeId, tuple[Address, ...]] = {}
@@ -69,6 +75,9 @@ class FakeMesh:
 
     def links(self) -> tuple[LinkRecord, ...]:
         return self.records
+
+    def set_master(self, master: NodeId) -> None:
+        self.master = master
 
     def set_cluster(self, cluster: ClusterId, name: str = "") -> None:
         self.cluster = cluster
@@ -239,6 +248,20 @@ def test_a_node_that_was_let_in_follows_and_is_a_member_once_the_log_says_so():
     world.becomes(state_of(ME, ONE, TWO, THREE, cluster=AWAY))
     assert set(world.mesh.admitted) == {ONE, TWO, THREE}
     assert world.membership.join_trouble() == ""
+
+
+def test_members_are_taken_on_the_word_of_others_only_until_the_log_is_here():
+    world = World()
+    assert world.mesh.on_introduced is None
+    world.membership.joined(AWAY, "away", {ONE: (at(5),)})
+    assert world.mesh.on_introduced is not None
+    world.mesh.on_introduced({TWO: (at(6),), ME: (at(7),)})
+    assert set(world.mesh.admitted) == world.router.peers == {ONE, TWO}
+    crowd = {NodeId(f"n{number}"): (at(8),) for number in range(300)}
+    world.mesh.on_introduced(crowd)
+    assert set(world.mesh.admitted) == {ONE, TWO}
+    world.becomes(state_of(ME, ONE, TWO, cluster=AWAY))
+    assert world.mesh.on_introduced is None
 
 
 async def test_a_node_whose_new_log_does_not_come_keeps_its_members_and_says_why():

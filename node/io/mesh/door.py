@@ -296,10 +296,14 @@ class Door:
         return False
 
     def _member_addresses(self, joiner: NodeId) -> tuple[tuple[str, Address], ...]:
-        table = self._links.table
+        """The master first and those with a link next: a large cluster does not fit in whole."""
+        table, master = self._links.table, self._links.standing.master
+        likeliest = sorted(
+            table.peers(), key=lambda peer: (peer != master, self._links.get(peer) is None)
+        )
         return tuple(
             (str(member), without_scope(address))
-            for member in table.peers()
+            for member in likeliest
             if member != joiner and (address := table.proved_address(member)) is not None
         )[:ADDRESSES_MAX]
 

@@ -1,10 +1,13 @@
 """The links of this node, one per peer: which connection survives, and what is told of each."""
 
+from collections.abc import Callable, Mapping
+
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
 from node.core.peer_table import SOURCE_EXCHANGE, HeardTable, PeerTable
 from node.io import clock
+from node.io.identity import is_node_id
 from node.io.interfaces import Interface, without_scope
 from node.io.mesh.channel import Channel
 from node.io.mesh.event import MeshEvent, PeerDown, PeerMessage, PeerUp, Received
@@ -27,6 +30,8 @@ from node.wire.message import AddressesKnown
 ADDRESSES_PER_MESSAGE = 64
 ADOPTABLE_MAX = 64
 ADOPTABLE_SECONDS = 60.0
+
+OnIntroduced = Callable[[Mapping[NodeId, tuple[Address, ...]]], None]
 
 _log = logger("mesh")
 
@@ -51,6 +56,7 @@ class Links:
         """Rung when there may be something to dial."""
         self.greeting: set[NodeId] = set()
         """Peers that this node is greeting, as the one that dialled."""
+        self.on_introduced: OnIntroduced | None = None
         self._events = events
         self._links: dict[NodeId, Link] = {}
         self._failures: dict[NodeId, tuple[Address, Failure]] = {}
@@ -257,6 +263,14 @@ class Links:
 
     def _learn(self, message: AddressesKnown) -> None:
         now = clock.monotonic()
+        if self.on_introduced is not None:
+            self.on_introduced(
+                {
+                    NodeId(node): (address,)
+                    for node, address in message.addresses[:ADDRESSES_PER_MESSAGE]
+                    if is_node_id(node) and not self.table.is_admitted(NodeId(node))
+                }
+            )
         for node, address in message.addresses[:ADDRESSES_PER_MESSAGE]:
             if self.table.is_admitted(NodeId(node)):
                 self.table.add_candidate(NodeId(node), address, SOURCE_EXCHANGE, now)

@@ -24,7 +24,7 @@ from node.io.mesh.event import JoinGranted, MeshEvent, PeerMessage
 from node.io.mesh.greeting import Dialler, GreetingStream, Met, code_proof, proofs_equal
 from node.io.mesh.invitations import Invitations, code_key
 from node.io.mesh.limits import MeshLimits
-from node.io.mesh.links import Links
+from node.io.mesh.links import Links, OnIntroduced
 from node.io.mesh.listen import listen
 from node.io.mesh.reach import Missed, Reached, Reacher
 from node.io.mesh.standing import Standing
@@ -127,6 +127,21 @@ class Mesh:
     @on_decline.setter
     def on_decline(self, on_decline: OnDecline | None) -> None:
         self._door.on_decline = on_decline
+
+    @property
+    def on_introduced(self) -> OnIntroduced | None:
+        """Called with nodes that a member speaks of and that this node does not know; set while it
+        has no log that names the members.
+        """
+        return self._links.on_introduced
+
+    @on_introduced.setter
+    def on_introduced(self, on_introduced: OnIntroduced | None) -> None:
+        self._links.on_introduced = on_introduced
+
+    def set_master(self, master: NodeId) -> None:
+        """Name the member that one that joins should know first."""
+        self._standing.master = master
 
     @property
     def address(self) -> Address:

@@ -17,6 +17,8 @@ class Standing:
         self.trust = trust
         self.version = version
         self.port = 0
+        self.master: NodeId | None = None
+        """Whom one that joins should know first."""
         self.cluster = ClusterId("")
         self.cluster_name = ""
         self._hint = cluster_hint(self.cluster)

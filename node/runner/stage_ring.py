@@ -20,12 +20,16 @@ from node.runner.stage_link import PeerGoneError, StageLink, stage_lost, tune
 
 CONNECT_SECONDS = 60.0
 GREETING_SECONDS = 5.0
-"""How long a caller has to say who it is; the next caller waits meanwhile."""
+"""How long a caller has to say who it is."""
+CALLERS_MAX = 16
+"""Callers greeted at the same time; further ones wait."""
 REDIAL_SECONDS = 0.2
 UNREAD_MESSAGES_MAX = 64
 """Messages looked through for a goodbye once a link is lost."""
-GLANCE_SECONDS = 0.25
-"""How often, while waiting for one neighbour, to look what became of dialling the other."""
+GLANCE_SECONDS = 0.05
+"""How often, while waiting for one neighbour, to look what became of the other."""
+UNREAD_SECONDS = 0.25
+"""How long a message that has begun to come may take once a link is lost."""
 
 
 class StageListener:
@@ -36,6 +40,7 @@ class StageListener:
         RunnerError: the host is not this machine's, or no port is free.
         """
         self._prepare = prepare
+        self._lock = threading.Lock()
         self.certificate: Certificate | None = (
             make_certificate(prepare.runner) if prepare.encrypt else None
         )
@@ -67,21 +72,27 @@ class StageListener:
 
         dialler = threading.Thread(target=dial, name="dial", daemon=True)
         dialler.start()
-        previous: StageLink | None = None
-        while previous is None:
+        greeted: list[StageLink] = []
+        callers: list[threading.Thread] = []
+        while not greeted or not dialled:
             # A neighbour that turned us away will not dial us either.
             if dialled and isinstance(dialled[0], RunnerError):
                 raise dialled[0]
             if time.monotonic() >= deadline:
-                raise self._absent(self._prepare.rank - 1)
-            if inbox.wait_for_stop(self.socket, GLANCE_SECONDS):
-                previous = self._accept(connect.previous_certificate, inbox)
-        dialler.join(max(0.0, deadline - time.monotonic()) + GREETING_SECONDS)
-        result = dialled[0] if dialled else self._absent(self._prepare.rank + 1)
-        if isinstance(result, RunnerError):
-            raise result
+                raise self._absent(self._prepare.rank + (1 if greeted else -1))
+            callers = [caller for caller in callers if caller.is_alive()]
+            if greeted or len(callers) == CALLERS_MAX:
+                inbox.raise_if_stopped()
+                (dialler if greeted else callers[0]).join(GLANCE_SECONDS)
+            elif inbox.wait_for_stop(self.socket, GLANCE_SECONDS):
+                callers += self._accept(connect.previous_certificate, greeted)
+        following = dialled[0]
+        if isinstance(following, RunnerError):
+            raise following
         self.socket.close()
-        return StageRing(previous=previous, following=result)
+        rank = self._prepare.rank - 1
+        previous = StageLink(greeted[0].socket, self._name(rank), inbox)
+        return StageRing(previous=previous, following=following)
 
     def _name(self, rank: int) -> str:
         return f"stage {rank % self._prepare.stages}"
@@ -108,14 +119,14 @@ class StageListener:
         )
 
     def _dial(self, address: StageAddress, deadline: float, inbox: Inbox) -> StageLink:
+        """Until the next stage, which may hear of its neighbours much later, answers."""
         rank = self._prepare.rank + 1
         while True:
-            remaining = deadline - time.monotonic()
-            if remaining <= 0:
-                raise self._absent(rank)
             try:
-                connection = socket.create_connection((address.host, address.port), remaining)
-                break
+                connection = self._introduce(address, deadline)
+                return StageLink(connection, self._name(rank), inbox)
+            except ssl.SSLCertVerificationError as error:
+                raise stage_lost(self._name(rank), f"refuses the link: {error}") from error
             except OSError as error:
                 reason = error.strerror or str(error)
                 if deadline - time.monotonic() <= REDIAL_SECONDS:
@@ -123,53 +134,90 @@ class StageListener:
                         self._name(rank), f"at {address.host}:{address.port}: {reason}"
                     ) from error
                 time.sleep(REDIAL_SECONDS)
-        try:
+
+    def _introduce(self, address: StageAddress, deadline: float) -> socket.socket:
+        """Dial once.
+
+        Raises:
+            OSError: it did not work, but may the next time.
+            ssl.SSLCertVerificationError, RunnerError: it never will.
+        """
+        rank = self._prepare.rank + 1
+        with contextlib.ExitStack() as stack:
+            connection = socket.create_connection(
+                (address.host, address.port), _seconds_to(deadline)
+            )
+            stack.callback(connection.close)
             tune(connection)
-            connection = self._protect(connection, address.certificate, is_server=False)
-            link = StageLink(connection, self._name(rank))
-            link.send(self._hello(), seconds=GREETING_SECONDS)
-            message, _ = link.receive(max(0.1, deadline - time.monotonic()))
-        except (OSError, PeerGoneError) as error:
-            raise stage_lost(self._name(rank), f"refuses the link: {error}") from error
-        if not self._is_expected(message, rank):
-            raise stage_lost(self._name(rank), "is of another instance or attempt")
-        return StageLink(connection, self._name(rank), inbox)
+            protected = self._protect(connection, address.certificate, deadline, is_server=False)
+            stack.callback(protected.close)
+            link = StageLink(protected, self._name(rank))
+            try:
+                link.send(self._hello(), seconds=GREETING_SECONDS)
+                message, _ = link.receive(_seconds_to(deadline), by=deadline)
+            except (RunnerError, PeerGoneError) as error:
+                if _is_refusal(error.__cause__):
+                    raise stage_lost(self._name(rank), f"refuses the link: {error}") from error
+                raise ConnectionAbortedError(str(error)) from error
+            if not self._is_expected(message, rank):
+                raise stage_lost(self._name(rank), "is of another instance or attempt")
+            stack.pop_all()
+            return protected
 
-    def _accept(self, certificate: bytes, inbox: Inbox) -> StageLink | None:
-        rank = self._prepare.rank - 1
-        with contextlib.suppress(OSError, RunnerError, PeerGoneError):
+    def _accept(self, certificate: bytes, greeted: list[StageLink]) -> list[threading.Thread]:
+        """Greet a caller on a thread of its own, so that a silent one keeps nobody waiting."""
+        try:
             connection, _ = self.socket.accept()
-            link = self._greet(connection, certificate, rank)
-            if link is not None:
-                return StageLink(link.socket, self._name(rank), inbox)
-        return None
+        except OSError:
+            return []  # it gave up before it was accepted
 
-    def _greet(self, connection: socket.socket, certificate: bytes, rank: int) -> StageLink | None:
+        def greet() -> None:
+            link = None
+            with contextlib.suppress(OSError, RunnerError, PeerGoneError):
+                link = self._greet(connection, certificate)
+            if link is None:
+                return
+            with self._lock:
+                if not greeted:
+                    greeted.append(link)
+                    return
+            link.close()
+
+        caller = threading.Thread(target=greet, name="greet", daemon=True)
+        caller.start()
+        return [caller]
+
+    def _greet(self, connection: socket.socket, certificate: bytes) -> StageLink | None:
         """Whoever is not the expected neighbour is turned away and hurts nobody."""
-        connection.settimeout(GREETING_SECONDS)
+        rank = self._prepare.rank - 1
+        deadline = time.monotonic() + GREETING_SECONDS
         with contextlib.ExitStack() as stack:
             stack.callback(connection.close)
             tune(connection)
-            protected = self._protect(connection, certificate, is_server=True)
+            protected = self._protect(connection, certificate, deadline, is_server=True)
             stack.callback(protected.close)
             link = StageLink(protected, self._name(rank))
-            message, _ = link.receive(GREETING_SECONDS)
+            message, _ = link.receive(GREETING_SECONDS, by=deadline)
+            if isinstance(message, StageHello):
+                # Also to a stage that has no business here: it learns that it need not dial again.
+                link.send(self._hello(), seconds=_seconds_to(deadline))
             if not self._is_expected(message, rank):
                 return None
-            link.send(self._hello(), seconds=GREETING_SECONDS)
             stack.pop_all()
             return link
 
     def _protect(
-        self, connection: socket.socket, peer_der: bytes, *, is_server: bool
+        self, connection: socket.socket, peer_der: bytes, deadline: float, *, is_server: bool
     ) -> socket.socket:
         if self.certificate is None:
             return connection
-        connection.settimeout(GREETING_SECONDS)
+        if not peer_der:
+            raise ssl.SSLCertVerificationError("no certificate was announced for it")
+        connection.settimeout(_seconds_to(deadline))
         context = tls_context(self.certificate, peer_der, is_server=is_server)
         protected = context.wrap_socket(connection, server_side=is_server)
         if not is_pinned(protected, peer_der):
-            raise ssl.SSLError("it showed another certificate")
+            raise ssl.SSLCertVerificationError("it showed another certificate")
         return protected
 
 
@@ -236,12 +284,23 @@ class StageRing:
                 for _ in range(UNREAD_MESSAGES_MAX):
                     if not link.is_readable():
                         break
-                    link.receive(GLANCE_SECONDS)
+                    link.receive(UNREAD_SECONDS)
 
     def say_goodbye(self) -> None:
         """End both links on purpose."""
         self.following.say_goodbye()
         self.previous.say_goodbye()
+
+
+def _seconds_to(deadline: float) -> float:
+    return max(0.1, deadline - time.monotonic())
+
+
+def _is_refusal(error: BaseException | None) -> bool:
+    """Whether the neighbour rejects our certificate, rather than being gone for a moment."""
+    return isinstance(error, ssl.SSLError) and not isinstance(
+        error, ssl.SSLEOFError | ssl.SSLZeroReturnError
+    )
 
 
 def _listen(host: str) -> socket.socket:
@@ -250,7 +309,7 @@ def _listen(host: str) -> socket.socket:
         family, _, _, _, address = found[0]
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.bind(address)
-        listener.listen(4)
+        listener.listen(CALLERS_MAX)
     except OSError as error:
         raise RunnerError.because(
             "port_taken",

@@ -1,5 +1,6 @@
 """Stages as real processes: the same tokens as unsplit, and an end for all when one is lost."""
 
+import contextlib
 import json
 import signal
 import socket
@@ -15,6 +16,7 @@ from node.model.instance import RunnerPhase, StageAddress, WeightFormat
 from node.model.request import Delta, FinishReason
 from node.runner.protocol import Connect, Item, PhaseChanged, Shutdown
 from node.runner.shard_loader import layer_of
+from node.runner.stage_ring import GREETING_SECONDS
 from tests.mlx.runner_process import RunnerProcess, link, preparation, stages
 from tests.mlx.tiny_model import LAYERS, write_tiny_model
 
@@ -269,6 +271,40 @@ def test_strangers_at_the_door_hurt_nobody(short_path: Path, tiny: Path) -> None
         assert children[0].ask("q", "hello", tokens_max=3).finished.reason is FinishReason.LENGTH
         for stranger in strangers:
             stranger.close()
+    finally:
+        for child in children:
+            child.end()
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_an_encrypted_neighbour_may_hear_of_the_others_much_later(
+    short_path: Path, tiny: Path, first: int
+) -> None:
+    children = [RunnerProcess(short_path, rank) for rank in range(2)]
+    try:
+        for rank, child in enumerate(children):
+            child.send(preparation(tiny, (0, 2, LAYERS), rank, encrypt=True))
+        addresses = [child.listening() for child in children]
+        with contextlib.ExitStack() as strangers:
+            for address in addresses:
+                for _ in range(3):
+                    place = (address.host, address.port)
+                    strangers.enter_context(socket.create_connection(place))
+            for rank in (first, 1 - first):
+                named = time.monotonic()
+                children[rank].send(
+                    Connect(
+                        next_stage=addresses[1 - rank],
+                        previous_certificate=addresses[1 - rank].certificate,
+                    )
+                )
+                if rank == first:
+                    # Longer than any handshake had before; nothing tells of it.
+                    with pytest.raises(AssertionError, match="nothing came"):
+                        children[rank].phase(RunnerPhase.LOADING, seconds=GREETING_SECONDS + 1.0)
+            for child in children:
+                child.phase(RunnerPhase.READY)
+            assert time.monotonic() - named < GREETING_SECONDS - 1.0
     finally:
         for child in children:
             child.end()

@@ -36,7 +36,7 @@ class ControlPlane:
         self.store = StateStore()
         self.registers = RegisterStore(self.node, recovered.incarnation, self.store.feed)
         self.router = EventRouter(self.node, log, recovered, self.store, mesh.send)
-        self.router.set_priority(1 if config.prefer_master else 0)
+        self.router.priority = 1 if config.prefer_master else 0
         self.master = Master(self.node, self.router, self.facts, self._reply, self.state)
         self.router.attach_desk(self.master)
         self.commands = Commands(

@@ -48,8 +48,11 @@ from node.services.master_desk import MasterDesk, NoDesk
 from node.services.state_store import StateStore, decode_state, encode_state
 
 TICK_SECONDS = 0.05
+DISK_FULL_SECONDS = 1.0
+"""How long a master waits for room before it hands its office over."""
+YIELD_AGAIN_SECONDS = 10.0
 SLEEP_SECONDS = 3.0
-"""The wall clock outrunning the monotonic one by more than this is taken for sleep."""
+"""The wall clock outrunning the other by more than this is taken for sleep."""
 SNAPSHOT_EVERY_ENTRIES = 10_000
 SNAPSHOT_EVERY_BYTES = 16 * 1024 * 1024
 STEP_DOWN_SECONDS = 1.0
@@ -82,7 +85,7 @@ class EventRouter:
         self._performing = False
         self._mistake: Exception | None = None
         self._wakeup = Wakeup()
-        self._synced_token = -1
+        self._yield_again = now
         self._replica = Replica(node, recovered, timing, now)
         self._order = EventOrder(
             node, recovered.incarnation, timing, snapshot.position.index if snapshot else -1
@@ -95,7 +98,8 @@ class EventRouter:
         self._replay_session: Session = NO_SESSION
         self._waiting: dict[EventId, Callable[[Entry | None], None]] = {}
         self._elections = 0
-        self._priority = 0
+        self.priority = 0
+        """Among equally complete logs the greater one masters."""
         self._offset_seconds = 0.0
         self.on_wake: Callable[[], None] = lambda: None
         self.on_reset: Callable[[], None] = lambda: None
@@ -116,13 +120,9 @@ class EventRouter:
     def start(self, recovered: Recovered, name: str) -> None:
         """Start the log's writer; found a cluster of one on the very first start."""
         self._adjust(clock.monotonic())
-        self._disk.start(self._synced)
+        self._disk.start(self._wakeup)
         if self._disk.damage:
-            _log.error(
-                "the log was damaged (%s); the damaged files were set aside, and what is missing"
-                " comes from the other nodes",
-                self._disk.damage,
-            )
+            _log.error("the log was damaged, its files were set aside: %s", self._disk.damage)
         if not recovered.cluster:
             self.found_cluster(name)
             return
@@ -176,10 +176,6 @@ class EventRouter:
         """A message of another replica."""
         self._perform(self._replica.receive(clock.monotonic(), peer, message))
 
-    def set_priority(self, priority: int) -> None:
-        """Among equally complete logs the greater one masters."""
-        self._priority = priority
-
     def publish(
         self, event: Event, on_settled: Callable[[Entry | None], None] | None = None
     ) -> EventId:
@@ -223,6 +219,7 @@ class EventRouter:
                 self.on_wake()
             self._disk.flush(alone=self._alone())
             self._take_synced(now)
+            self._yield_if_disk_full(now)
             self._perform(self._replica.tick(now))
             proposals = self._order.tick(now)
             if proposals:
@@ -232,17 +229,27 @@ class EventRouter:
 
     async def _wait_for_tick(self, due: float) -> None:
         while True:
-            if self._mistake is not None:
-                raise self._mistake
+            mistake = self._mistake or self._disk.failure
+            if mistake is not None:
+                raise mistake
             now = clock.monotonic()
             self._take_synced(now)
             if now >= due:
                 return
             await self._wakeup.wait(due - now)
 
+    def _yield_if_disk_full(self, now: float) -> None:
+        """A master whose disk takes nothing commits nothing: let another be it."""
+        full_seconds = self._disk.full_seconds(now)
+        can_yield = self.is_master and self._peers and now > self._yield_again
+        if can_yield and full_seconds > DISK_FULL_SECONDS:
+            self._yield_again = now + YIELD_AGAIN_SECONDS
+            _log.warning("the disk is full: handing mastership over")
+            self._perform(self._replica.step_down(now))
+
     def _take_synced(self, now: float) -> None:
-        token, self._synced_token = self._synced_token, -1
-        if token >= 0:
+        token = self._disk.take_synced()
+        if token is not None:
             self._perform(self._replica.synced(now, token))
 
     async def step_down(self) -> None:
@@ -267,7 +274,7 @@ class EventRouter:
         """
         offset_seconds = clock.wall() - now
         before, self._offset_seconds = self._offset_seconds, offset_seconds
-        self._replica.adjust(priority=self._priority, wall_offset_seconds=offset_seconds)
+        self._replica.adjust(priority=self.priority, wall_offset_seconds=offset_seconds)
         return offset_seconds - before if before else 0.0
 
     # -- figures -----------------------------------------------------------------------------------
@@ -288,19 +295,9 @@ class EventRouter:
         return self._replica.role is Role.MASTERING
 
     @property
-    def session(self) -> Session:
-        """The session it is in, or was in last."""
-        return self._replica.session
-
-    @property
     def overloaded(self) -> bool:
         """The disk can't keep up: take in nothing more."""
         return self._disk.overloaded
-
-    @property
-    def in_sync(self) -> tuple[NodeId, ...]:
-        """While mastering: whose disks an entry must be on before it commits."""
-        return self._replica.in_sync
 
     def is_alive(self, peer: NodeId) -> bool:
         """Whether a peer was heard lately enough."""
@@ -499,8 +496,3 @@ class EventRouter:
     def _alone(self) -> bool:
         """Whether this disk is the only one that an entry has to be on."""
         return self.is_master and len(self._replica.in_sync) <= 1
-
-    def _synced(self, token: int) -> None:
-        """Only note it: whoever calls this must not meet what performing may raise."""
-        self._synced_token = token
-        self._wakeup.ring()

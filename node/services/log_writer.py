@@ -1,7 +1,6 @@
 """Hands the replica's writes to the log file in order, and tells when they are on disk."""
 
 import collections
-from collections.abc import Callable
 
 import anyio
 import anyio.from_thread
@@ -10,6 +9,8 @@ import anyio.to_thread
 
 from node.core.replica.effects import Write
 from node.io.log_file import LogFile, LogStatus, Synced
+from node.io.wakeup import Wakeup
+from node.model.errors import ExoctlError, InternalError
 
 PARKED_MAX = 4_096
 """Writes beyond the log's own queue; more means a stuck disk: take in no more messages."""
@@ -22,13 +23,31 @@ class LogWriter:
         """Belongs to the loop that makes it."""
         self._log = log
         self._parked: collections.deque[Write] = collections.deque()
-        self._on_synced: Callable[[int], None] = lambda _: None
+        self._wakeup = Wakeup()
+        self._synced_token = -1
+        self._full_since = -1.0
+        self.failure: ExoctlError | None = None
+        """Why nothing will be written any more; a node that can't keep its word stops."""
         self._loop = anyio.lowlevel.current_token()
 
-    def start(self, on_synced: Callable[[int], None]) -> None:
-        """Start the disk's thread; `on_synced` is called in the loop, with the last token."""
-        self._on_synced = on_synced
-        self._log.start(self._synced_in_thread)
+    def start(self, wakeup: Wakeup) -> None:
+        """Start the disk's thread; `wakeup` is rung when something is on disk, or it failed."""
+        self._wakeup = wakeup
+        self._log.start(self._synced_in_thread, self._failed_in_thread)
+
+    def take_synced(self) -> int | None:
+        """The last token that is on disk, where that is news."""
+        token, self._synced_token = self._synced_token, -1
+        return token if token >= 0 else None
+
+    def full_seconds(self, now: float) -> float:
+        """For how long the disk has taken nothing for want of room; 0 while it has some."""
+        if not self._log.status().disk_full:
+            self._full_since = -1.0
+            return 0.0
+        if self._full_since < 0:
+            self._full_since = now
+        return now - self._full_since
 
     def write(self, write: Write, *, alone: bool) -> None:
         """Queue a write. `alone`: no other disk has it, so it must survive a power cut here."""
@@ -64,4 +83,22 @@ class LogWriter:
             await anyio.to_thread.run_sync(self._log.close)
 
     def _synced_in_thread(self, synced: Synced) -> None:
-        anyio.from_thread.run_sync(self._on_synced, synced.token, token=self._loop)
+        anyio.from_thread.run_sync(self._synced, synced.token, token=self._loop)
+
+    def _synced(self, token: int) -> None:
+        # Only noted: the disk's thread must not meet what performing may raise.
+        self._synced_token = token
+        self._wakeup.ring()
+
+    def _failed_in_thread(self, error: BaseException) -> None:
+        anyio.from_thread.run_sync(self._failed, error, token=self._loop)
+
+    def _failed(self, error: BaseException) -> None:
+        failure = InternalError.because(
+            "log_unwritable",
+            f"the log can't be written any more: {self._log.status().trouble or error}",
+            "look after the disk, then start again; the other nodes have everything",
+        )
+        failure.__cause__ = error
+        self.failure = failure
+        self._wakeup.ring()

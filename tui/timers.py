@@ -21,7 +21,7 @@ class Timers:
 
     def watch_age(self) -> None:
         """Look, when that is due, whether figures still come; say how old they are if not."""
-        if not self._is_watching:
+        if not self._is_watching and self._context.store.heard_at:
             self._is_watching = True
             self._start(STALE_SECONDS + 0.2, self._look_at_age)
 
@@ -30,6 +30,7 @@ class Timers:
         if self._context.store.stale_seconds:
             self._context.store.forget_view()
             self._context.mark(ALL)
+        self.watch_age()
 
     def pulse(self) -> None:
         """Have the links pulse while tokens flow over a shown ring."""

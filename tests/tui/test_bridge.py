@@ -1,11 +1,14 @@
 """Store, inbox, frame clock and conversation: the parts between node and screen."""
 
+from collections.abc import Callable
+from typing import cast
+
 import msgspec
 import pytest
 
 from node.handle import Lagged
 from node.model.errors import Failure, UnreachableError
-from node.model.ids import ModelId, RequestId
+from node.model.ids import ClusterId, ModelId, RequestId
 from node.model.register import MachineFigures, Register
 from node.model.request import (
     Delta,
@@ -26,6 +29,8 @@ from tui.bridge.frame_clock import FrameClock
 from tui.bridge.inbox import Connected, Disconnected, Generated, Inbox, Streamed
 from tui.bridge.rates import History, Rate
 from tui.bridge.store import ALL, EVENTS_MAX, ClusterStore
+from tui.context import Context
+from tui.timers import Timers
 
 REQUEST = RequestId("q-0000000000000001")
 
@@ -229,7 +234,7 @@ def test_a_failed_answer_is_not_told_to_the_model_again() -> None:
     conversation.accept(Generated(REQUEST, failed), NOW)
     conversation.accept(Generated(REQUEST, None), NOW)
     request = conversation.ask("Again?", RequestId("q-2"), NOW)
-    assert [message.content for message in request.messages] == ["Why?", "Again?"]
+    assert [message.content for message in request.messages] == ["Again?"]
 
 
 def test_items_of_another_request_change_nothing() -> None:
@@ -258,3 +263,99 @@ def test_turns_are_bounded() -> None:
         conversation.ask("more", request, NOW)
         conversation.accept(Generated(request, None), NOW)
     assert len(conversation.turns) <= TURNS_MAX
+
+
+def test_another_cluster_begins_with_an_empty_log_and_without_strangers_figures() -> None:
+    store, _ = connected_store()
+    entries = history(store.state)
+    for entry in entries:
+        store.accept(Streamed(entry, store.state))
+    before = store.events_version
+    here = next(iter(store.state.nodes))
+    other = msgspec.structs.replace(
+        store.state,
+        cluster=ClusterId("c-other"),
+        index=3,
+        nodes={here: store.state.nodes[here]},
+    )
+    store.accept(Streamed(Snapshot(state=other), other))
+    assert list(store.events) == []
+    assert store.events_version > before
+    assert {node for node, _ in store.registers} == {here}
+    first = msgspec.structs.replace(entries[0], index=4)
+    store.accept(Streamed(first, other))
+    assert list(store.events) == [first]
+
+
+def test_a_reconnection_to_an_earlier_index_drops_the_later_entries() -> None:
+    store, _ = connected_store()
+    for entry in history(store.state):
+        store.accept(Streamed(entry, store.state))
+    earlier = msgspec.structs.replace(store.state, index=store.events[0].index)
+    store.accept(Connected(earlier, store.registers))
+    assert list(store.events) == []
+
+
+def test_a_question_without_an_answer_in_words_is_left_out_with_it() -> None:
+    conversation = conversation_with_question()
+    conversation.accept(Generated(REQUEST, Delta(index=0, reasoning="hm", tokens=(1,))), NOW)
+    conversation.accept(Generated(REQUEST, None), NOW)
+    second = RequestId("q-2")
+    request = conversation.ask("Two?", second, NOW)
+    assert [message.content for message in request.messages] == ["Two?"]
+    conversation.accept(Generated(second, Delta(index=0, text="yes")), NOW)
+    conversation.accept(Generated(second, None), NOW)
+    request = conversation.ask("Three?", RequestId("q-3"), NOW)
+    assert [message.content for message in request.messages] == ["Two?", "yes", "Three?"]
+
+
+def test_a_graph_moves_on_while_nothing_comes() -> None:
+    history = History(60)
+    for second in range(5):
+        history.add(30.0, float(second))
+    assert history.shown(4.0) == [30.0] * 5
+    assert history.shown(8.0) == [30.0] * 5
+    assert history.shown(24.0)[-10:] == [0.0] * 10
+    assert history.shown(3600.0) == [0.0] * 60
+    history.add(7.0, 3600.0)
+    assert list(history.values) == [*[0.0] * 59, 7.0]
+
+
+class StillScreen:
+    """A context and its timers on a clock of its own."""
+
+    def __init__(self) -> None:
+        self.wall = Wall()
+        self.store = ClusterStore(self.wall)
+        self.due: list[tuple[float, Callable[[], None]]] = []
+        self.seen: list[float] = []
+        self.timers = Timers(cast("Context", self), self._start)
+
+    def _start(self, seconds: float, call: Callable[[], None]) -> None:
+        self.due.append((self.wall.now + seconds, call))
+
+    def mark(self, _topics: frozenset[str]) -> None:
+        self.seen.append(self.store.stale_seconds)
+        self.timers.watch_age()
+
+    def go_on(self, until: float) -> None:
+        while self.due and self.due[0][0] <= until:
+            self.wall.now, call = self.due.pop(0)
+            call()
+        self.wall.now = until
+
+
+@pytest.mark.parametrize("period", [0.25, 0.7, 2.0])
+def test_figures_that_stop_coming_are_noticed_whenever_they_stop(period: float) -> None:
+    screen = StillScreen()
+    screen.store.accept(Connected(*three_node_cluster()))
+    for _ in range(11):
+        screen.store.accept(
+            Streamed(SessionStarted(screen.store.state.session), screen.store.state)
+        )
+        screen.timers.watch_age()
+        screen.go_on(screen.wall.now + period)
+    assert screen.seen == []
+    screen.go_on(screen.wall.now + 60.0)
+    assert 3.0 < screen.seen[0] < 7.0
+    assert len(screen.seen) > 10

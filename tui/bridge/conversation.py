@@ -93,11 +93,7 @@ class Conversation:
     def _answer(self, request: RequestId, now: float) -> GenerationRequest:
         assert self.model is not None
         self.request = request
-        messages = tuple(
-            Message(role=turn.role, content=turn.text)
-            for turn in self.turns
-            if turn.text and turn.failure is None
-        )
+        messages = self._told()
         turn = Turn(role="assistant", at=now, model=self.model, started_at=now, is_open=True)
         turn.progress = "waiting"
         self.turns.append(turn)
@@ -110,6 +106,20 @@ class Conversation:
             messages=messages,
             sampling=Sampling(temperature=TEMPERATURE),
         )
+
+    def _told(self) -> tuple[Message, ...]:
+        """What the model is told: each question with its answer, and the last question.
+
+        Models want the sides to take turns: where an answer failed or holds no words, its question
+        is left out with it.
+        """
+        told: list[Message] = []
+        for turn in self.turns:
+            if told and told[-1].role == turn.role:
+                told.pop()
+            if turn.role == "user" or (turn.text.strip() and turn.failure is None and told):
+                told.append(Message(role=turn.role, content=turn.text))
+        return tuple(told)
 
     def clear(self) -> None:
         """Begin anew."""

@@ -3,6 +3,9 @@
 import collections
 import math
 
+HELD_SECONDS = 10.0
+"""A figure that is not renewed counts that long; then as 0."""
+
 
 class Rate:
     """Things a second, exponentially smoothed."""
@@ -37,8 +40,24 @@ class History:
         if now - self._at < self._step and self.values:
             self.values[-1] = value
             return
+        self.values = self._until(now)
         self._at = now
         self.values.append(value)
+
+    def shown(self, now: float) -> list[float]:
+        """The values up to now: what is not renewed sinks to 0, so that a graph moves on."""
+        return list(self._until(now))
+
+    def _until(self, now: float) -> collections.deque[float]:
+        """The values, with one for each step that went by without any."""
+        values = self.values.copy()
+        length = values.maxlen or 0
+        silent = (now - self._at) / self._step
+        if values and silent > HELD_SECONDS:
+            held = int(HELD_SECONDS / self._step)
+            values.extend([values[-1]] * min(held, length))
+            values.extend([0.0] * min(int(silent) - held, length))
+        return values
 
     @property
     def peak(self) -> float:

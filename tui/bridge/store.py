@@ -55,6 +55,8 @@ class ClusterStore:
         self.local: LocalView | None = None
         self.events: collections.deque[Entry] = collections.deque(maxlen=EVENTS_MAX)
         self.events_total = 0
+        self.events_version = 0
+        """Rises when entries are taken away: whoever holds some drops them."""
         self.is_connected = False
         self.failure: Failure | None = None
         self.retry_seconds = 0.0
@@ -99,13 +101,15 @@ class ClusterStore:
         match item:
             case Streamed():
                 self.heard_at = now
+                if item.state.cluster != self.state.cluster or isinstance(item.item, Snapshot):
+                    self._begin(item.state)
                 self.state = item.state
                 return self._stream(item.item, now)
             case Connected():
                 self.heard_at = now
                 self.is_connected = True
                 self.failure = None
-                self.state = item.state
+                self._begin(item.state)
                 self._live_from = item.state.index
                 self.registers = dict(item.registers)
                 for register in item.registers.values():
@@ -135,6 +139,7 @@ class ClusterStore:
                     self.event_rate.add(1, now)
                 return frozenset((EVENTS, PLACEMENTS, NODES, SESSION))
             case Rewind():
+                self.events_version += 1
                 while self.events and self.events[-1].index >= item.index:
                     self.events.pop()
                 return ALL
@@ -145,6 +150,18 @@ class ClusterStore:
                 return frozenset((EVENTS,))
             case Snapshot():
                 return ALL
+
+    def _begin(self, state: State) -> None:
+        """Go on from a state; of another cluster, or of an earlier index, with an empty log."""
+        is_other = state.cluster != self.state.cluster
+        if self.events and (is_other or state.index < self.events[-1].index):
+            self.events.clear()
+            self.events_version += 1
+        if is_other:
+            self.registers = {
+                key: held for key, held in self.registers.items() if key[0] in state.nodes
+            }
+        self.state = state
 
     def _append(self, entry: Entry) -> None:
         if self.events and entry.index <= self.events[-1].index:

@@ -10,6 +10,7 @@ from tui.viewmodel.nodes import newest_applied
 from tui.viewmodel.rows import DownloadRow, Header, Level, NodeRow, Notice, PlacementRow
 
 NOTICES_MAX = 8
+_WORST_FIRST: dict[Level, int] = {"bad": 0, "warn": 1}
 
 
 def header(
@@ -89,7 +90,7 @@ def notices(
         if row.level == "bad"
     ]
     found += _about_neighbours(registers, local)
-    return found[:NOTICES_MAX]
+    return sorted(found, key=lambda notice: _WORST_FIRST.get(notice.level, 2))[:NOTICES_MAX]
 
 
 def _join(message: str, remedy: str) -> str:

@@ -26,21 +26,22 @@ class EventLog(ListPane):
     is_following = True
     entries: list[Entry] = []
     _matching: list[Entry] = []
-    _seen_total = -1
+    _seen = (-1, 0)
     _seen_words = ""
 
     def prepare(self) -> None:
         """Take what is new; filtered rows are only looked at once."""
         store = self.context.store
-        if not self.context.is_held and store.events_total != self._seen_total:
+        seen = (store.events_total, store.events_version)
+        if not self.context.is_held and seen != self._seen:
             known = self.entries[-1].index if self.entries else -1
-            fresh = list(store.events)
-            rewound = bool(self.entries) and (not fresh or fresh[-1].index < known)
-            self.entries = fresh
-            self._seen_total = store.events_total
-            if rewound:
+            is_cut = store.events_version != self._seen[1]
+            self.entries = list(store.events)
+            self._seen = seen
+            if is_cut:
                 self._seen_words = "\0"
-            self._extend(known)
+            else:
+                self._extend(known)
         if self._words != self._seen_words:
             self._seen_words = self._words
             self._matching = self._match(self.entries)

@@ -86,7 +86,9 @@ class IndexBoard(ListPane):
         peak = max(history.peak, 1.0)
         canvas.put(2, y, "entries/s", "dim")
         width = max(10, min(60, canvas.width - 44))
-        columns(canvas, (14, y), width, [value / peak for value in history.values], "accent")
+        columns(
+            canvas, (14, y), width, [value / peak for value in history.shown(store.now)], "accent"
+        )
         x = canvas.put(15 + width, y, f"{store.event_rate.value(store.now):.1f}", "text b")
         canvas.put(x, y, f"  peak {history.peak:.0f}", "dim")
 

@@ -90,7 +90,7 @@ class NodeDetails(Pane):
         else:
             history = store.load_history.get(row.node)
             figure, peak = text.percent(row.load).strip(), 1.0
-        values = [value / peak for value in history.values] if history else []
+        values = [value / peak for value in history.shown(store.now)] if history else []
         width = min(60, canvas.width - LABEL_CELLS - 14)
         canvas.put(0, y + lines - 1, label, "dim")
         graph(canvas, (LABEL_CELLS, y), (width, lines), values, row.hue)

@@ -33,6 +33,6 @@ class ThroughputPane(Pane):
             canvas,
             (11, 0),
             (width, canvas.height),
-            [value / peak for value in history.values],
+            [value / peak for value in history.shown(self.context.store.now)],
             "accent",
         )

@@ -119,7 +119,7 @@ class TopologyPane(Pane):
             history = self.context.store.speed_history.get(row.node)
             look = CardLook(
                 runs=tuple(run for run in ring.runs if run.node == row.node) if ring else (),
-                speeds=tuple(history.values) if history else (),
+                speeds=tuple(history.shown(self.context.store.now)) if history else (),
                 is_chosen=row.node == self.context.chosen_node and self.has_focus,
             )
             draw_card(canvas, layout, card, row, look)

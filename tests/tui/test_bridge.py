@@ -112,19 +112,26 @@ def test_events_are_bounded() -> None:
     assert ClusterStore(Wall()).events.maxlen == EVENTS_MAX
 
 
-def test_inbox_wakes_once_until_it_is_emptied_and_counts_what_it_lost(
+def test_inbox_wakes_once_until_it_is_emptied_and_loses_only_of_the_stream(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(inbox_module, "ITEMS_MAX", 3)
+    state, registers = three_node_cluster()
     woken: list[int] = []
     inbox = Inbox(lambda: woken.append(1))
-    for _ in range(5):
-        inbox.put(Generated(REQUEST, None))
+    connected, end = Connected(state, registers), Generated(REQUEST, None)
+    entries = [Streamed(entry, state) for entry in history(state)[:7]]
+    inbox.put(connected)
+    for entry in entries:
+        inbox.put(entry)
+    inbox.put(end)
     assert len(woken) == 1
-    assert inbox.lost_total == 2
-    assert len(inbox.take()) == 3
+    assert inbox.lost_total == 4
+    lagged = Streamed(Lagged(skipped=4), state)
+    assert inbox.take() == [connected, lagged, *entries[4:], end]
     assert inbox.is_empty
-    inbox.put(Generated(REQUEST, None))
+    inbox.put(end)
+    assert inbox.take() == [end]
     assert len(woken) == 2
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from node.handle import Lagged
 from node.model.errors import Failure, UnreachableError
+from node.model.event import ProposalRejected
 from node.model.ids import ClusterId, ModelId, RequestId
 from node.model.register import MachineFigures, Register
 from node.model.request import (
@@ -19,7 +20,7 @@ from node.model.request import (
     Queued,
     Usage,
 )
-from node.model.session import Rewind, SessionStarted
+from node.model.session import EventId, Rewind, SessionStarted
 from node.model.state import Snapshot
 from tests.fakes.cluster import NOW, three_node_cluster
 from tests.fakes.history import history, trouble
@@ -28,7 +29,7 @@ from tui.bridge.conversation import TURNS_MAX, Conversation
 from tui.bridge.frame_clock import FrameClock
 from tui.bridge.inbox import Connected, Disconnected, Generated, Inbox, Streamed
 from tui.bridge.rates import History, Rate
-from tui.bridge.store import ALL, EVENTS_MAX, ClusterStore
+from tui.bridge.store import ALL, EVENTS_MAX, REJECTION_SECONDS, ClusterStore
 from tui.context import Context
 from tui.timers import Timers
 
@@ -366,3 +367,20 @@ def test_figures_that_stop_coming_are_noticed_whenever_they_stop(period: float) 
     screen.go_on(screen.wall.now + 60.0)
     assert 3.0 < screen.seen[0] < 7.0
     assert len(screen.seen) > 10
+
+
+def test_a_withdrawn_command_is_told_of_for_ten_minutes_and_never_before_a_failure() -> None:
+    store, wall = connected_store()
+    node = next(iter(store.state.nodes))
+    failure = Failure(code="no_fit", message="phi-4 no longer fits")
+    rejected = ProposalRejected(id=EventId(node, 1, 7), asked_by=node, failure=failure)
+    store.accept(
+        Connected(msgspec.structs.replace(store.state, rejections=(rejected,)), store.registers)
+    )
+    titles = [notice.title for notice in store.view.notices]
+    assert "Withdrawn after a partition" in titles
+    order = [("bad", "warn").index(n.level) for n in store.view.notices if n.level != "idle"]
+    assert order == sorted(order)
+    wall.now += REJECTION_SECONDS + 1
+    store.forget_view()
+    assert "Withdrawn after a partition" not in [notice.title for notice in store.view.notices]

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 
 from node.handle import Lagged, LocalView, StreamItem
 from node.model.errors import Failure
+from node.model.event import ProposalRejected
 from node.model.ids import NodeId
 from node.model.register import (
     DownloadFigures,
@@ -22,6 +23,8 @@ from tui.viewmodel.cluster import ClusterView
 EVENTS_MAX = 65_536
 HISTORY_SECONDS = 240
 STALE_SECONDS = 3.0
+REJECTION_SECONDS = 600.0
+"""So long a withdrawn command is told of, from when it was first seen here."""
 
 NODES, LINKS, PLACEMENTS, DOWNLOADS, EVENTS, SESSION, LOCAL = (
     "nodes",
@@ -69,6 +72,8 @@ class ClusterStore:
         self.load_history: dict[NodeId, History] = {}
         self._view: ClusterView | None = None
         self._live_from = -1
+        self._rejected: tuple[ProposalRejected, ...] = ()
+        self._rejected_at = 0.0
 
     @property
     def now(self) -> float:
@@ -79,7 +84,17 @@ class ClusterStore:
     def view(self) -> ClusterView:
         """Rows of what is known now."""
         if self._view is None:
-            self._view = ClusterView(self.state, self.registers, self.local, self.now)
+            now = self.now
+            rejected = self.state.rejections[-1:]
+            if rejected != self._rejected:
+                self._rejected, self._rejected_at = rejected, now
+            self._view = ClusterView(
+                self.state,
+                self.registers,
+                self.local,
+                now,
+                tells_rejection=now - self._rejected_at < REJECTION_SECONDS,
+            )
         return self._view
 
     @property

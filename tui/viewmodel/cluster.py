@@ -2,6 +2,8 @@
 
 from functools import cached_property
 
+import msgspec
+
 from node.handle import LocalView
 from node.model.ids import NodeId
 from node.model.register import LinkFigures
@@ -26,12 +28,19 @@ class ClusterView:
     """Rows of one state with its registers; a new one is made when either changes."""
 
     def __init__(
-        self, state: State, registers: Registers, local: LocalView | None, now: float
+        self,
+        state: State,
+        registers: Registers,
+        local: LocalView | None,
+        now: float,
+        *,
+        tells_rejection: bool = True,
     ) -> None:
         self.state = state
         self.registers = registers
         self.local = local
         self.now = now
+        self._tells_rejection = tells_rejection
 
     @property
     def here(self) -> NodeId:
@@ -92,7 +101,10 @@ class ClusterView:
     def notices(self) -> list[Notice]:
         """What needs the person."""
         rows = (self.nodes, self.placements, self.downloads)
-        return header.notices(self.state, self.registers, rows, self.local)
+        state = self.state
+        if not self._tells_rejection:
+            state = msgspec.structs.replace(state, rejections=())
+        return header.notices(state, self.registers, rows, self.local)
 
     @cached_property
     def discovery(self) -> str:

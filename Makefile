@@ -23,7 +23,7 @@ $(READY): requirements.lock requirements-model.lock pyproject.toml
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo "This Python has no venv module. On Debian: apt-get install python3-venv"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "No environment could be made in $(VENV) (see above)."; exit 1; }
-	@echo "Installing exoctl into $(VENV) (about 1 GB; a minute or two) ..."
+	@echo "Installing exoctl into $(VENV) (about 0.6 GB; a minute or two) ..."
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock || { \
 		echo "The packages could not be installed: is the network up and the disk not full? Run the same command again to go on."; exit 1; }
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e . || { \

@@ -26,6 +26,17 @@ class LogRow(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+_CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
+
+
+class _CleanFormatter(logging.Formatter):
+    """A line may hold what peers and models said: it must not move a cursor or ring a bell."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, control characters replaced."""
+        return super().format(record).translate(_CONTROLS)
+
+
 class LogRing(logging.Handler):
     """Keeps the last lines in memory."""
 
@@ -43,7 +54,7 @@ class LogRing(logging.Handler):
                 at=record.created,
                 level=record.levelname.lower(),
                 source=record.name.removeprefix(ROOT + "."),
-                text=text,
+                text=text.translate(_CONTROLS),
             )
         )
 
@@ -69,7 +80,7 @@ class NodeLog:
         self.ring = LogRing()
         self.path = state_directory / "logs" / "node.log"
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        line = logging.Formatter("%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s  %(message)s")
+        line = _CleanFormatter("%(asctime)s.%(msecs)03d %(levelname)-7s %(name)s  %(message)s")
         line.datefmt = "%Y-%m-%d %H:%M:%S"
         self._handlers: list[logging.Handler] = [
             self.ring,

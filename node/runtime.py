@@ -24,6 +24,7 @@ from node.core.replica.messages import ReplicaMessage
 from node.handle import Invite, LocalView, NodeHandle
 from node.io import clock
 from node.io.address_book import AddressBook
+from node.io.file_limit import raise_file_limit
 from node.io.identity import Identity, load_or_create_identity
 from node.io.log_file import LogFile, open_log
 from node.io.machine_probe import probe_figures, probe_machine
@@ -74,6 +75,7 @@ async def open_node(config: Config, *, log_to_stderr: bool = False) -> AsyncGene
         ConflictError: a node runs on this state directory, a port is taken, the log can't be used.
         RefusedError: the API is to listen beyond loopback without a token.
     """
+    raise_file_limit()
     config.state_directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = NodeLock(config.state_directory)
     await _acquire(lock)
@@ -373,6 +375,9 @@ class Node:
         waiting: list[str] = []
         if self.control.router.master is None:
             waiting.append("no master: an election is running")
+        joining = self.control.membership.join_trouble()
+        if joining:
+            waiting.append(joining)
         trouble = self.control.router.disk_trouble()
         if trouble:
             waiting.append(f"the disk: {trouble}")

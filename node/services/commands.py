@@ -8,9 +8,10 @@ import msgspec
 from anyio.streams.memory import MemoryObjectSendStream
 
 from node.io import clock
+from node.io.identity import is_node_id
 from node.io.wakeup import Wakeup
 from node.log import logger
-from node.model.command import Accepted, Answer, Command, CommandRequest, Refused, Wish
+from node.model.command import Accepted, AdmitNode, Answer, Command, CommandRequest, Refused, Wish
 from node.model.errors import (
     BusyError,
     ConflictError,
@@ -75,6 +76,8 @@ class Commands:
             TimeoutExpiredError: no answer in time.
             BusyError: too many commands wait already. UsageError: it is too large.
         """
+        if isinstance(command, AdmitNode) and not is_node_id(command.node):
+            raise UsageError.because("bad_node_id", f"{command.node[:80]!r} is no node's id")
         deadline = clock.monotonic() + timeout_seconds
         request = CommandRequest(id=self._new_id(), asked_by=self._node, command=command)
         message = CommandSent(request=request, cluster=self._cluster())

@@ -12,7 +12,15 @@ from node.core.replica.durable import ClusterJoined, SessionKept
 from node.handle import NodeHandle
 from node.io import clock
 from node.io.log_file import open_log
-from node.model.command import Accepted, CommandRequest, CordonNode, RemoveNode, Wish
+from node.log import logger
+from node.model.command import (
+    Accepted,
+    AdmitNode,
+    CommandRequest,
+    CordonNode,
+    RemoveNode,
+    Wish,
+)
 from node.model.errors import UsageError
 from node.model.ids import ClusterId, CommandId, ModelId, NodeId
 from node.model.session import Session
@@ -141,3 +149,18 @@ async def test_a_command_of_the_cluster_that_was_left_is_not_carried_out_in_the_
         master(asked)
         await decide(one)
         assert CommandId("c-1") not in one.state.answers
+
+
+async def test_nobody_is_admitted_whose_id_is_none(tmp_path: Path) -> None:
+    async with open_node(config(tmp_path)) as handle:
+        for node in ("", "x", "\x1b[31mX", "../../x", "A" * 52):
+            with pytest.raises(UsageError):
+                await handle.submit(AdmitNode(node=NodeId(node), name="n"), 5)
+
+
+async def test_what_others_said_can_not_move_a_cursor_from_the_log(tmp_path: Path) -> None:
+    async with open_node(config(tmp_path)) as handle:
+        logger("test").warning("a name: %s", "\x1b[2J\x07\x9bX")
+        lines = await handle.logs("test")
+    assert [line.text for line in lines] == ["a name: \ufffd[2J\ufffd\ufffdX"]
+    assert "\x1b" not in (tmp_path / "logs" / "node.log").read_text(encoding="utf-8")

@@ -2,6 +2,7 @@
 
 import inspect
 import shutil
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -115,7 +116,12 @@ class Console:
             raise UsageError.because(
                 "confirmation_needed", f"{question} Nobody is there to ask", "say yes with -y"
             )
-        typer.confirm(clean(question), abort=True, err=True)
+        # The loop's own handler would only note ctrl-c, and the prompt would go on.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            typer.confirm(clean(question), abort=True, err=True)
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def exit(self, code: int) -> NoReturn:
         """End the command with this code."""

@@ -36,13 +36,19 @@ from tui.commands.settings import OutputFormat
 from tui.commands.units import duration_text
 
 _KEPT = "\n\t"
+TEMPERATURE = 0.3
+"""Where none is asked for: small models wander at the API's 1."""
 System = Annotated[
     str, typer.Option("--system", metavar="TEXT", help="Instructions before the conversation.")
 ]
 Temperature = Annotated[
     float | None,
     typer.Option(
-        "--temperature", metavar="0.7", min=0.0, max=5.0, help="0 takes the likeliest token."
+        "--temperature",
+        metavar="NUMBER",
+        min=0.0,
+        max=5.0,
+        help=f"0 takes the likeliest token; {TEMPERATURE} where it is not said.",
     ),
 ]
 MaxTokens = Annotated[
@@ -108,9 +114,8 @@ class TextWriter:
 
 
 def make_sampling(temperature: float | None, seed: int | None) -> Sampling:
-    """The sampling of the options; what was not said is left to its default."""
-    base = Sampling(seed=seed)
-    return base if temperature is None else Sampling(seed=seed, temperature=temperature)
+    """The sampling of the options; a person's default is calmer than the API's."""
+    return Sampling(seed=seed, temperature=TEMPERATURE if temperature is None else temperature)
 
 
 async def make_ready(console: Console, handle: NodeHandle, model: ModelId) -> None:

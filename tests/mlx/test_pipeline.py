@@ -152,6 +152,7 @@ def test_a_stop_while_a_stage_is_frozen_is_no_failure(short_path: Path, tiny: Pa
         children[0].generate("q", "go on", tokens_max=500)
         children[0].wait_for(lambda m: isinstance(m, Item) and isinstance(m.item, Delta))
         children[1].process.send_signal(signal.SIGSTOP)
+        children[0].now()  # by then it waits for the other
         children[0].send(Shutdown())
         assert children[0].collect("q")["q"].failed.failure.code == "runner_stopped"
         children[0].phase(RunnerPhase.STOPPED, seconds=5)

@@ -4,6 +4,8 @@ uvicorn waits without end for the first request, and for the rest of a head that
 silent connection holds a file, and a process without files can't work.
 """
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -35,14 +37,14 @@ def connections_max() -> int:
 class Connection(H11Protocol):
     """uvicorn's connection, which closes where a request's head does not come in time."""
 
-    _head_timer: "asyncio.TimerHandle | None" = None
+    _head_timer: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: "asyncio.Transport") -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:
         """Wait for the first head, or close where there are too many connections already."""
         super().connection_made(transport)
         limit = self.limit_concurrency
         if limit is not None and len(self.connections) >= limit + CONNECTIONS_SPARE:
-            _log.warning("closed a connection at once: %d are open", len(self.connections))
+            _log.debug("closed a connection at once: %d are open", len(self.connections))
             transport.abort()
             return
         self._watch_head()

@@ -244,15 +244,18 @@ class Node:
         self.mesh.add_candidate(node, address, SOURCE_DISCOVERY)
 
     def _resume_join(self) -> None:
-        """Go on where the process ended between joining a cluster and receiving its log."""
+        """Go on with a cluster whose log is not here: lost, or not received before the end."""
         self.control.membership.on_members = self._book.keep_only
         recovered = self._recovered
-        if not recovered.cluster or recovered.snapshot is not None or recovered.entries:
+        if recovered.snapshot is not None or recovered.entries:
             return
         members = dict(self._book.load())
-        if members:
-            self.control.membership.joined(recovered.cluster, "", members)
-        else:
+        cluster = recovered.cluster or self._book.cluster
+        if cluster and members:
+            if not recovered.cluster:
+                _log.error("this node's log is gone; asking the members of its cluster for theirs")
+            self.control.membership.joined(cluster, "", members)
+        elif recovered.cluster:
             _log.warning("nothing is left of the cluster that was begun or joined; beginning anew")
             self.control.router.found_cluster(self.name)
 
@@ -325,6 +328,7 @@ class Node:
             self._lost = frozenset(gone)
         if after.cluster != before.cluster and after.cluster:
             self.mesh.set_cluster(after.cluster, after.cluster_name)
+            self._book.belong_to(after.cluster)
         self.work.worker.wake()
 
     def _models_changed(self) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from node.io import clock
 from node.log import logger
-from node.model.ids import NodeId
+from node.model.ids import ClusterId, NodeId
 from node.model.machine import Address
 
 BOOK_NAME = "addresses.json"
@@ -25,6 +25,8 @@ class _Book(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int = 1
     nodes: dict[NodeId, tuple[Address, ...]] = {}
+    cluster: ClusterId = ClusterId("")
+    """Whose members they are: what is left to go by where the log is lost."""
 
 
 class AddressBook:
@@ -34,25 +36,39 @@ class AddressBook:
         self._path = state_directory / BOOK_NAME
         self._nodes: dict[NodeId, tuple[Address, ...]] = {}
         self._members: frozenset[NodeId] | None = None
+        self._cluster = ClusterId("")
         self._lock = threading.Lock()
 
     def load(self) -> Mapping[NodeId, tuple[Address, ...]]:
         """Read the file; what was remembered, the latest address of each node first."""
         with self._lock:
-            self._nodes = self._read()
+            book = self._read()
+            self._nodes, self._cluster = dict(book.nodes), book.cluster
             self._bound()
             return dict(self._nodes)
 
-    def _read(self) -> dict[NodeId, tuple[Address, ...]]:
+    @property
+    def cluster(self) -> ClusterId:
+        """Whose members are in it; empty where that was never noted."""
+        return self._cluster
+
+    def belong_to(self, cluster: ClusterId) -> None:
+        """Note whose members they are."""
+        with self._lock:
+            if cluster != self._cluster:
+                self._cluster = cluster
+                self._write()
+
+    def _read(self) -> _Book:
         try:
             with self._path.open("rb") as file:
                 content = file.read(BOOK_BYTES_MAX)  # cut off, it is no JSON any more
-            return dict(msgspec.json.decode(content, type=_Book).nodes)
+            return msgspec.json.decode(content, type=_Book)
         except FileNotFoundError:
-            return {}
+            return _Book()
         except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             _log.warning("%s is not used: %s", self._path, error)
-            return {}
+            return _Book()
 
     def remember(self, proved: Mapping[NodeId, Address]) -> None:
         """Note where nodes have answered, and write the file where that is news.
@@ -102,7 +118,7 @@ class AddressBook:
 
     def _write(self) -> None:
         temporary = self._path.with_name(f".{self._path.name}.{clock.random_hex(8)}")
-        content = msgspec.json.encode(_Book(nodes=self._nodes))
+        content = msgspec.json.encode(_Book(nodes=self._nodes, cluster=self._cluster))
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "wb") as file:

@@ -1,5 +1,6 @@
 """A node in this process: what it does with what lies on its disk."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -164,3 +165,20 @@ async def test_what_others_said_can_not_move_a_cursor_from_the_log(tmp_path: Pat
         lines = await handle.logs("test")
     assert [line.text for line in lines] == ["a name: \ufffd[2J\ufffd\ufffdX"]
     assert "\x1b" not in (tmp_path / "logs" / "node.log").read_text(encoding="utf-8")
+
+
+async def test_a_member_whose_log_is_lost_goes_back_to_its_cluster(tmp_path: Path) -> None:
+    async with open_node(config(tmp_path / "one")) as one:
+        second = config(tmp_path / "two")
+        async with open_node(second) as two:
+            invite = await one.invite()
+            await two.join(invite.code, invite.addresses[0])
+            await anyio.sleep(2.5)  # the book is written once a second
+            address = (await two.local()).cluster_address
+            assert address is not None
+        shutil.rmtree(tmp_path / "two" / "log")
+        same_port = msgspec.structs.replace(second, cluster_port=address.port)
+        async with open_node(same_port) as two:
+            await until(lambda: two.state.nodes.keys() == one.state.nodes.keys() != set())
+            assert two.state.cluster == one.state.cluster
+            await decide(two)

@@ -13,6 +13,8 @@ Sampler = Callable[[mx.array], mx.array]
 LogitsProcessor = Callable[[mx.array, mx.array], mx.array]
 SEED_MASK = (1 << 64) - 1
 LOGIT_BIAS_MAX = 1024
+COLDEST = 1e-4
+"""Below this temperature the likeliest token is drawn: scaled further, logits overflow."""
 
 
 def check_sampling(sampling: Sampling, vocabulary_size: int) -> None:
@@ -28,7 +30,7 @@ def check_sampling(sampling: Sampling, vocabulary_size: int) -> None:
         ("top_k", float(sampling.top_k), 0.0, math.inf),
         ("presence_penalty", sampling.presence_penalty, -100.0, 100.0),
         ("frequency_penalty", sampling.frequency_penalty, -100.0, 100.0),
-        ("repetition_penalty", sampling.repetition_penalty, 0.0, 100.0),
+        ("repetition_penalty", sampling.repetition_penalty, 0.01, 100.0),
     )
     for name, value, lowest, highest in ranges:
         if not lowest <= value <= highest or not math.isfinite(value):
@@ -54,7 +56,7 @@ def greedy(logprobs: mx.array) -> mx.array:
 
 def make_sampler(sampling: Sampling) -> Sampler:
     """A sampler with its own chain of random keys: a seed draws the same in any batch."""
-    if sampling.temperature == 0:
+    if sampling.temperature < COLDEST:
         return greedy
     seed = secrets.randbits(64) if sampling.seed is None else sampling.seed & SEED_MASK
     return _SeededSampler(sampling, seed)

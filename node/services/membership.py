@@ -58,13 +58,28 @@ class MemberRouter(Protocol):
         ...
 
 
+OnDecline = Callable[[NodeId, str], Awaitable[None]]
+OnIntroduced = Callable[[Mapping[NodeId, tuple[Address, ...]]], None]
+
+
 class MemberMesh(Protocol):
     """What membership needs of the mesh."""
 
-    on_decline: Callable[[NodeId, str], Awaitable[None]] | None
-    """Called for a node that was admitted but did not come over: (node, name)."""
-    on_introduced: Callable[[Mapping[NodeId, tuple[Address, ...]]], None] | None
-    """Called with nodes that a member speaks of and that are not known here."""
+    @property
+    def on_decline(self) -> OnDecline | None:
+        """Called for a node that was admitted but did not come over: (node, name)."""
+        ...
+
+    @on_decline.setter
+    def on_decline(self, on_decline: OnDecline | None) -> None: ...
+
+    @property
+    def on_introduced(self) -> OnIntroduced | None:
+        """Called with nodes that a member speaks of and that are not known here."""
+        ...
+
+    @on_introduced.setter
+    def on_introduced(self, on_introduced: OnIntroduced | None) -> None: ...
 
     def set_master(self, master: NodeId) -> None:
         """Name the member that one that joins should know first."""

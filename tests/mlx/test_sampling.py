@@ -24,6 +24,11 @@ def test_temperature_0_is_greedy_and_shared() -> None:
     assert greedy(LOGPROBS).tolist() == [0]
 
 
+@pytest.mark.parametrize("temperature", [5e-324, 1e-45, 1e-38, 1e-10, 2e-4])
+def test_however_cold_the_likeliest_is_drawn(temperature: float) -> None:
+    assert drawn(Sampling(temperature=temperature, seed=1)).keys() == {0}
+
+
 @pytest.mark.parametrize(
     ("sampling", "possible"),
     [
@@ -83,6 +88,7 @@ def test_penalties_count_the_answer_and_repetition_the_prompt_too() -> None:
         Sampling(top_k=-1),
         Sampling(min_p=2.0),
         Sampling(repetition_penalty=-0.1),
+        Sampling(repetition_penalty=1e-300),
         Sampling(presence_penalty=float("nan")),
         Sampling(logit_bias={3: 1.0}),
         Sampling(logit_bias={-1: 1.0}),

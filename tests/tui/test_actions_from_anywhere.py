@@ -16,6 +16,7 @@ from tui.main_screen import MainScreen
 from tui.widgets.event_log import EventLog
 from tui.widgets.log_view import LogView
 from tui.widgets.topology import TopologyPane
+from tui.widgets.transcript import Transcript
 
 ENDING = ("global.quit", "global.quit_now")
 
@@ -58,7 +59,12 @@ async def test_every_action_can_be_asked_for_in_every_view(
 
 
 @pytest.mark.parametrize(
-    "action_id", [action.id for action in ACTIONS if action.scope in ("chat", "logs", "events")]
+    "action_id",
+    [
+        action.id
+        for action in ACTIONS
+        if action.scope in ("chat", "logs", "events") and action.id != "chat.stop"
+    ],
 )
 async def test_an_action_of_a_view_that_was_never_shown_is_done_there(
     action_id: str, caplog: pytest.LogCaptureFixture
@@ -70,10 +76,27 @@ async def test_an_action_of_a_view_that_was_never_shown_is_done_there(
         assert play.app.main is not None
         play.app.main.run_line(BY_ID[action_id].command)
         await settle(play, pilot)
-        # there is no answer to stop: the key then leaves the chat
-        left = "overview" if action_id == "chat.stop" else BY_ID[action_id].scope
-        assert play.app.main.view_name == left
+        assert play.app.main.view_name == BY_ID[action_id].scope
     assert "mistake" not in caplog.text
+    play.close()
+
+
+async def test_stopping_where_nothing_is_answered_leaves_the_box_and_then_the_chat() -> None:
+    play = screen("models")
+    async with play.app.run_test(size=(120, 40)) as pilot:
+        play.start()
+        await settle(play, pilot)
+        main = play.app.main
+        assert main is not None
+        main.perform("global.chat")
+        await settle(play, pilot)
+        main.run_line(BY_ID["chat.stop"].command)
+        await settle(play, pilot)
+        assert main.view_name == "chat"
+        assert isinstance(main.focused_widget, Transcript)
+        main.run_line(BY_ID["chat.stop"].command)
+        await settle(play, pilot)
+        assert main.view_name == "overview"
     play.close()
 
 

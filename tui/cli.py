@@ -19,9 +19,9 @@ from tui.commands.console import Connector, Console
 from tui.commands.failures import leaves
 from tui.commands.jsonable import encode, error_object
 from tui.commands.local import COMPLETION_VARIABLE, PROGRAM
-from tui.commands.plain import clean
 from tui.commands.registry import build
 from tui.commands.settings import Settings
+from tui.viewmodel.text import clean
 
 INTERRUPTED = 128 + signal.SIGINT
 PIPE_CLOSED = 128 + signal.SIGPIPE

@@ -13,7 +13,7 @@ from node.model.session import Session
 from tests.fakes.cluster import node_id
 from tests.fakes.fake_handle import make_machine_figures
 from tui.commands.jsonable import fields_of, jsonable
-from tui.commands.plain import Column, Table, cell_width, clean, render, shorten
+from tui.commands.plain import Column, Table, cell_width, render, shorten
 from tui.commands.units import (
     bytes_text,
     clock_text,
@@ -24,6 +24,7 @@ from tui.commands.units import (
     rfc3339,
     tokens_text,
 )
+from tui.viewmodel.text import clean
 
 
 def shown(width: int, *rows: tuple[str, ...]) -> list[str]:

@@ -9,7 +9,7 @@ from node.model.command import Accepted, Command, Refused
 from node.model.errors import RefusedError, TimeoutExpiredError
 from tui.commands.console import Console, Listing
 from tui.commands.naming import error_of
-from tui.commands.plain import clean
+from tui.viewmodel.text import clean
 
 SUBMIT_SECONDS = 30.0
 _POLL_SECONDS = 0.25

@@ -16,8 +16,9 @@ from tui.commands.console import Console, Listing
 from tui.commands.figures import figures, node_word
 from tui.commands.jsonable import fields_of, jsonable
 from tui.commands.naming import node_name
-from tui.commands.plain import Column, Table, clean
+from tui.commands.plain import Column, Table
 from tui.commands.units import NOTHING, parse_duration, rfc3339
+from tui.viewmodel.text import clean
 
 JOIN_SECONDS = 60.0
 _COLUMNS = (

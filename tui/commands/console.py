@@ -17,8 +17,9 @@ from node.io.node_lock import read_lock
 from node.model.errors import UnreachableError, UsageError
 from node.model.machine import Address
 from tui.commands.jsonable import encode, envelope
-from tui.commands.plain import Table, clean, render
+from tui.commands.plain import Table, render
 from tui.commands.settings import COMMON_OPTIONS, OutputFormat, Settings, parameters
+from tui.viewmodel.text import clean
 
 Connector = Callable[[Address, str, bool], AbstractAsyncContextManager[NodeHandle]]
 """Opens a handle: address, token, and whether it follows what happens."""

@@ -12,10 +12,11 @@ from node.model.state import Snapshot
 from tui.commands.console import Console
 from tui.commands.jsonable import API_VERSION, encode, envelope, fields_of, jsonable
 from tui.commands.naming import node_name
-from tui.commands.plain import clean, coloured
+from tui.commands.plain import coloured
 from tui.commands.settings import OutputFormat
 from tui.commands.units import clock_text
 from tui.viewmodel.events import Names, event_row
+from tui.viewmodel.text import clean
 
 HEARTBEAT_SECONDS = 15.0
 

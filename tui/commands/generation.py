@@ -30,10 +30,10 @@ from tui.commands.instances import ready_instances, starting_instance
 from tui.commands.jsonable import encode, fields_of
 from tui.commands.load import place, wait_ready
 from tui.commands.naming import error_of
-from tui.commands.plain import clean
 from tui.commands.progress import ProgressLine
 from tui.commands.settings import OutputFormat
 from tui.commands.units import duration_text
+from tui.viewmodel.text import clean
 
 _KEPT = "\n\t"
 TEMPERATURE = 0.3

@@ -10,9 +10,10 @@ from node.handle import LogLine, NodeHandle
 from node.model.errors import NotFoundError, UsageError
 from tui.commands.console import Console
 from tui.commands.jsonable import encode, envelope, fields_of
-from tui.commands.plain import clean, coloured
+from tui.commands.plain import coloured
 from tui.commands.settings import OutputFormat
 from tui.commands.units import clock_text
+from tui.viewmodel.text import clean
 
 LOOK_SECONDS = 0.5
 LINES_MAX = 5000

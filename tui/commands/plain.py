@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from tui.viewmodel.text import clean
+
 _GAP = "  "
 _READABLE = 20
 """Cells that a column keeps as long as another can be left out instead."""
@@ -44,18 +46,6 @@ class Table(msgspec.Struct, frozen=True):
     rows: tuple[tuple[str, ...], ...]
     empty: str = ""
     """Said to the person where there are no rows."""
-
-
-def clean(text: str, *, keep: str = "") -> str:
-    """The text with control characters replaced, so that no name or token moves the cursor."""
-    if text.isprintable():
-        return text
-    return "".join(
-        character
-        if character in keep or unicodedata.category(character) not in ("Cc", "Cs")
-        else "\N{REPLACEMENT CHARACTER}"
-        for character in text
-    )
 
 
 def cell_width(text: str) -> int:

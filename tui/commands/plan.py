@@ -12,7 +12,7 @@ from tui.commands.figures import layers_text
 from tui.commands.jsonable import fields_of, jsonable
 from tui.commands.load import ModelArgument
 from tui.commands.naming import find_model
-from tui.commands.plain import Column, Table, clean
+from tui.commands.plain import Column, Table
 from tui.commands.units import NOTHING, duration_text, rate_text, tokens_text
 from tui.commands.wish import (
     Context,
@@ -26,6 +26,7 @@ from tui.commands.wish import (
     make_wish,
 )
 from tui.viewmodel import text
+from tui.viewmodel.text import clean
 
 _COLUMNS = (
     Column("#", right=True),

@@ -5,7 +5,8 @@ import sys
 from typing import Self
 
 from tui.commands.console import Console
-from tui.commands.plain import clean, shorten
+from tui.commands.plain import shorten
+from tui.viewmodel.text import clean
 
 _ERASE = "\r\x1b[K"
 

@@ -14,7 +14,7 @@ from node.model.errors import TimeoutExpiredError, UsageError
 from tui.commands.changes import check_may_change
 from tui.commands.console import Console, Listing
 from tui.commands.jsonable import encode, fields_of
-from tui.commands.plain import clean
+from tui.viewmodel.text import clean
 
 DOWN_SECONDS = 20.0
 _LOOK_SECONDS = 0.05

@@ -13,8 +13,8 @@ from node.model.ids import ModelId
 from tui.commands.console import Console
 from tui.commands.failures import leaves
 from tui.commands.jsonable import encode, error_object
-from tui.commands.plain import clean
 from tui.commands.units import nodes_text
+from tui.viewmodel.text import clean
 
 if TYPE_CHECKING:
     from tui.commands.demo.children import DemoNodes

@@ -5,7 +5,7 @@ import sys
 from node.io import clock
 from node.model.request import Delta
 from tui.commands.console import Console, Listing
-from tui.commands.plain import clean
+from tui.viewmodel.text import clean
 
 
 class Story:

@@ -1,5 +1,7 @@
 """Options of the whole test suite."""
 
+import signal
+
 import pytest
 
 
@@ -9,3 +11,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write the text snapshots of the screen anew instead of comparing with them",
     )
+
+
+def pytest_configure() -> None:
+    """A suite started in the background ignores ctrl-c, and its children would inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

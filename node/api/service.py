@@ -5,6 +5,7 @@ import msgspec
 from node.api.context import ApiContext
 from node.api.exchange import Exchange
 from node.api.pages import time_limit
+from node.model.ids import NodeId
 from node.model.register import RouterFigures
 
 
@@ -15,6 +16,9 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     version: str
     status: str = "ok"
+    disk: str = ""
+    """What is wrong with the disk of the node's log; a restart does not help, room or a mended disk
+    does."""
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +35,13 @@ async def show_health(context: ApiContext, exchange: Exchange) -> None:
     """Answer that the process lives."""
     with time_limit(context.timing.call_seconds, "the node's own facts"):
         local = await context.handle.local()
-    health = Health(node=local.node, name=local.name, version=local.version)
+    router = _router(context, local.node)
+    health = Health(
+        node=local.node,
+        name=local.name,
+        version=local.version,
+        disk="" if router is None else router.disk_trouble,
+    )
     await exchange.answer(msgspec.json.encode(health))
 
 
@@ -39,12 +49,14 @@ async def show_readiness(context: ApiContext, exchange: Exchange) -> None:
     """Answer whether a master is known."""
     with time_limit(context.timing.call_seconds, "the node's own facts"):
         local = await context.handle.local()
-    register = context.handle.registers.get((local.node, RouterFigures.__name__))
-    looking = (
-        register is not None
-        and isinstance(register.value, RouterFigures)
-        and register.value.role == "looking"
-    )
+    router = _router(context, local.node)
+    looking = router is not None and router.role == "looking"
     master = "" if looking else context.handle.state.master
     readiness = Readiness(ready=bool(master), master=master, waiting=local.waiting)
     await exchange.answer(msgspec.json.encode(readiness), status=200 if readiness.ready else 503)
+
+
+def _router(context: ApiContext, node: NodeId) -> RouterFigures | None:
+    register = context.handle.registers.get((node, RouterFigures.__name__))
+    value = None if register is None else register.value
+    return value if isinstance(value, RouterFigures) else None

@@ -46,6 +46,8 @@ class RouterFigures(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Events this node has written in this life."""
     elections: int = 0
     disk_full: bool = False
+    disk_trouble: str = ""
+    """What is wrong with the disk of its log; empty while all is well."""
 
 
 class HeldModel(msgspec.Struct, frozen=True, kw_only=True):

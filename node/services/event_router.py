@@ -45,11 +45,10 @@ from node.model.session import NO_POSITION, NO_SESSION, Entry, EventId, Position
 from node.model.state import State
 from node.services.log_writer import LogWriter
 from node.services.master_desk import MasterDesk, NoDesk
+from node.services.router_figures import router_figures
 from node.services.state_store import StateStore, decode_state, encode_state
 
 TICK_SECONDS = 0.05
-DISK_FULL_SECONDS = 1.0
-"""How long a master waits for room before it hands its office over."""
 YIELD_AGAIN_SECONDS = 10.0
 SLEEP_SECONDS = 3.0
 """The wall clock outrunning the other by more than this is taken for sleep."""
@@ -219,7 +218,7 @@ class EventRouter:
                 self.on_wake()
             self._disk.flush(alone=self._alone())
             self._take_synced(now)
-            self._yield_if_disk_full(now)
+            self._yield_if_disk_is_stuck(now)
             self._perform(self._replica.tick(now))
             proposals = self._order.tick(now)
             if proposals:
@@ -238,17 +237,16 @@ class EventRouter:
                 return
             await self._wakeup.wait(due - now)
 
-    def _yield_if_disk_full(self, now: float) -> None:
+    def _yield_if_disk_is_stuck(self, now: float) -> None:
         """A master whose disk takes nothing commits nothing: let another be it."""
-        full_seconds = self._disk.full_seconds(now)
-        can_yield = self.is_master and self._peers and now > self._yield_again
-        if can_yield and full_seconds > DISK_FULL_SECONDS:
+        reason = self._disk.stuck(now)
+        if reason and self.is_master and self._peers and now > self._yield_again:
             self._yield_again = now + YIELD_AGAIN_SECONDS
-            _log.warning("the disk is full: handing mastership over")
+            _log.warning("handing mastership over, the disk: %s", reason)
             self._perform(self._replica.step_down(now))
 
     def _take_synced(self, now: float) -> None:
-        token = self._disk.take_synced()
+        token = self._disk.take_synced(now)
         if token is not None:
             self._perform(self._replica.synced(now, token))
 
@@ -305,27 +303,12 @@ class EventRouter:
 
     def figures(self) -> RouterFigures:
         """Where this node is in the ordered log."""
-        disk = self._disk.status()
         now = clock.monotonic()
-        return RouterFigures(
-            role=self._replica.role.name.lower(),
-            session=self._replica.session,
-            index_last=self._replica.last_index,
-            index_committed=self._replica.commit_index,
-            index_applied=self._store.state.index,
-            buffered=self._replica.last_index - self._replica.commit_index,
-            unacknowledged=self._order.unacknowledged,
-            oldest_seconds=round(self._order.oldest_seconds(now), 1),
-            replay_attempts=self._order.resends,
-            log_bytes=disk.bytes_on_disk,
-            written=self._order.written,
-            elections=self._elections,
-            disk_full=disk.disk_full,
-        )
+        return router_figures(now, self._replica, self._order, self._disk, self._elections)
 
     def disk_trouble(self) -> str:
-        """What the disk's last failed write said; empty while all is well."""
-        return self._disk.status().trouble
+        """What is wrong with the disk; empty while all is well."""
+        return self._disk.trouble(clock.monotonic())
 
     # -- effects -----------------------------------------------------------------------------------
 

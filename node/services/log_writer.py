@@ -8,12 +8,17 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from node.core.replica.effects import Write
+from node.io import clock
 from node.io.log_file import LogFile, LogStatus, Synced
 from node.io.wakeup import Wakeup
 from node.model.errors import ExoctlError, InternalError
 
 PARKED_MAX = 4_096
 """Writes beyond the log's own queue; more means a stuck disk: take in no more messages."""
+FULL_SECONDS = 1.0
+"""How long a disk may have no room before a master hands its office over."""
+STUCK_SECONDS = 2.0
+"""The same where it does not answer, or fails for another reason."""
 
 
 class LogWriter:
@@ -25,7 +30,9 @@ class LogWriter:
         self._parked: collections.deque[Write] = collections.deque()
         self._wakeup = Wakeup()
         self._synced_token = -1
-        self._full_since = -1.0
+        self._token_written = 0
+        self._token_done = 0
+        self._progress_at = clock.monotonic()
         self.failure: ExoctlError | None = None
         """Why nothing will be written any more; a node that can't keep its word stops."""
         self._loop = anyio.lowlevel.current_token()
@@ -35,22 +42,30 @@ class LogWriter:
         self._wakeup = wakeup
         self._log.start(self._synced_in_thread, self._failed_in_thread)
 
-    def take_synced(self) -> int | None:
+    def take_synced(self, now: float) -> int | None:
         """The last token that is on disk, where that is news."""
         token, self._synced_token = self._synced_token, -1
-        return token if token >= 0 else None
+        if token < 0:
+            return None
+        self._token_done = token
+        self._progress_at = now
+        return token
 
-    def full_seconds(self, now: float) -> float:
-        """For how long the disk has taken nothing for want of room; 0 while it has some."""
-        if not self._log.status().disk_full:
-            self._full_since = -1.0
-            return 0.0
-        if self._full_since < 0:
-            self._full_since = now
-        return now - self._full_since
+    def stuck(self, now: float) -> str:
+        """Why nothing has come to the disk for so long that others should decide; else empty."""
+        waited_seconds = now - self._progress_at if self._token_done < self._token_written else 0.0
+        status = self._log.status()
+        if status.disk_full and waited_seconds > FULL_SECONDS:
+            return status.trouble or "the disk is full"
+        if waited_seconds > STUCK_SECONDS:
+            return status.trouble or f"it has not answered for more than {STUCK_SECONDS:g} s"
+        return ""
 
     def write(self, write: Write, *, alone: bool) -> None:
         """Queue a write. `alone`: no other disk has it, so it must survive a power cut here."""
+        if self._token_done == self._token_written:
+            self._progress_at = clock.monotonic()  # nothing was waited for until now
+        self._token_written = write.token
         self._parked.append(write)
         self.flush(alone=alone)
 
@@ -71,6 +86,10 @@ class LogWriter:
     def damage(self) -> str:
         """What was found broken at start; empty when nothing was."""
         return self._log.damage
+
+    def trouble(self, now: float) -> str:
+        """What is wrong with the disk, for people; empty while all is well."""
+        return self._log.status().trouble or self.stuck(now)
 
     def status(self) -> LogStatus:
         """How the disk is doing."""

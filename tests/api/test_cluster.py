@@ -325,6 +325,10 @@ async def test_health_and_readiness(handle: FakeHandle, http: httpx2.AsyncClient
     assert (await http.get("/health")).json()["name"] == "alpha"
     ready = await http.get("/ready")
     assert (ready.status_code, ready.json()["ready"]) == (200, True)
+    assert (await http.get("/health")).json()["disk"] == ""
+    handle.set_register(ALPHA, RouterFigures(role="following", disk_trouble="no answer for 2 s"))
+    stuck = await http.get("/health")
+    assert (stuck.status_code, stuck.json()["disk"]) == (200, "no answer for 2 s")
     handle.set_register(ALPHA, RouterFigures(role="looking"))
     handle.local_view = replace(handle.local_view, waiting=("no master: electing for 0.3 s",))
     waiting = await http.get("/ready")

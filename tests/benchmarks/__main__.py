@@ -7,7 +7,7 @@ import argparse
 import importlib
 import sys
 
-NAMES = ("startup", "idle", "failover", "streaming", "first_paint", "log_file")
+NAMES = ("startup", "idle", "failover", "streaming", "first_paint", "log_file", "commit", "million")
 
 
 def main() -> int:

@@ -67,3 +67,8 @@ def real_nodes() -> Generator[NodeProcesses]:
             yield nodes
         finally:
             nodes.close()
+
+
+def load() -> str:
+    """What else the box does: its load averages."""
+    return " ".join(f"{average:.2f}" for average in os.getloadavg())

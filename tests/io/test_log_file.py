@@ -612,3 +612,27 @@ def test_many_batches_share_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     log.close()
     assert len(syncs) < 20
     assert log_package.open_log(tmp_path)[1].entries == entries(0, 200)
+
+
+def test_the_log_stays_bounded_over_large_entries_and_restarts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SEGMENT_BYTES_MAX", 4096)
+    monkeypatch.setattr(module, "TAIL_BYTES_MAX", 8192)
+    index = 0
+    log = OpenLog(tmp_path)
+    for life in range(12):
+        with log:
+            if life == 0:
+                founded(log)
+            for start in range(life * 100, life * 100 + 100, 10):
+                log.write(Appended(entries(start, 10)))
+            index = life * 100 + 99
+            log.write(SnapshotKept(image(index), log_reset=False))
+    # The tail, what came since the last snapshot but one, the snapshots, and a segment's rounding.
+    written_between = 100 * 100
+    assert log.log.status().bytes_on_disk < 8192 + 2 * written_between + 3 * 4096
+    _, recovered = reopen(tmp_path)
+    assert recovered.snapshot == image(index)
+    assert recovered.entries[-1].index == index
+    assert recovered.entries[0].index > 0

@@ -296,3 +296,14 @@ def test_a_gap_is_told_with_its_numbers() -> None:
     notice = next(notice for notice in view.notices if notice.title == "mini-1")
     assert notice.text == "gap 182,403 to 182,414, replay asked 3 times"
     assert notice.level == "warn"
+
+
+def test_a_stuck_disk_is_told_on_every_node() -> None:
+    builder = fakes.three_node_builder()
+    held = builder.registers[node_id("mini-1"), "RouterFigures"].value
+    assert isinstance(held, RouterFigures)
+    builder.put("mini-1", msgspec.structs.replace(held, disk_trouble="no answer for 2 s"))
+    view = view_of(builder.build())
+    row = next(row for row in view.nodes if row.name == "mini-1")
+    assert (row.level, row.word) == ("bad", "disk stuck")
+    assert any("no answer for 2 s" in notice.text for notice in view.notices)

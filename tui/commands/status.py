@@ -68,6 +68,8 @@ def _disk_problems(handle: NodeHandle, node: NodeId) -> list[Problem]:
     name = node_name(handle.state, node)
     if router and router.disk_full:
         return [Problem(subject=name, message="its disk is full: it writes nothing")]
+    if router and router.disk_trouble:
+        return [Problem(subject=name, message=f"its disk takes nothing: {router.disk_trouble}")]
     if machine and machine.disk_bytes_free < DISK_BYTES_LOW:
         free = bytes_text(machine.disk_bytes_free)
         return [Problem(subject=name, message=f"only {free} of disk are free")]

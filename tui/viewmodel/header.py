@@ -118,6 +118,9 @@ def _about_session(
         found.append(
             Notice(level="bad", title="Disk full", text=words, key="free space, then wait")
         )
+    elif router is not None and router.disk_trouble:
+        words = f"Nothing reaches the ordered log here: {router.disk_trouble}."
+        found.append(Notice(level="bad", title="Disk stuck", text=words, key="look after the disk"))
     if state.rejections:
         last = state.rejections[-1]
         words = _join(last.failure.message, last.failure.remedy)

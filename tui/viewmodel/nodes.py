@@ -86,17 +86,20 @@ def _layer_ranges(state: State) -> dict[NodeId, list[tuple[int, int, RunnerId]]]
 
 
 def _status(record: NodeRecord, router: RouterFigures | None) -> tuple[Level, str]:
+    found: tuple[Level, str] = ("ok", "up")
     if record.lost:
-        return "bad", "lost"
-    if router is None:
-        return "busy", "silent"
-    if router.disk_full:
-        return "bad", "disk full"
-    if router.gap_first >= 0:
-        return "warn", "gap"
-    if record.cordoned:
-        return "warn", "cordoned"
-    return "ok", "up"
+        found = "bad", "lost"
+    elif router is None:
+        found = "busy", "silent"
+    elif router.disk_full:
+        found = "bad", "disk full"
+    elif router.disk_trouble:
+        found = "bad", "disk stuck"
+    elif router.gap_first >= 0:
+        found = "warn", "gap"
+    elif record.cordoned:
+        found = "warn", "cordoned"
+    return found
 
 
 def _notes(
@@ -110,6 +113,8 @@ def _notes(
     if record.lost:
         ago = f" {text.duration(now - record.lost_at)} ago" if record.lost_at else ""
         notes.append(f"lost{ago}: {record.lost_reason or 'no answer'}")
+    if router is not None and router.disk_trouble:
+        notes.append(f"the disk of its log: {router.disk_trouble}")
     if router is not None and router.gap_first >= 0:
         notes.append(
             f"gap {text.count(router.gap_first)} to {text.count(router.gap_last)}, "

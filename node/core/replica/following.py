@@ -2,6 +2,8 @@
 
 import math
 
+import msgspec
+
 from node.core.replica.durable import SnapshotImage
 from node.core.replica.ledger import Ledger
 from node.core.replica.messages import (
@@ -15,6 +17,15 @@ from node.core.replica.parts import Parts
 from node.core.replica.transfer import SnapshotReceiver, unpack_image
 from node.model.ids import NodeId
 from node.model.session import Entry, Position, Session
+
+
+class ReplayGap(msgspec.Struct, frozen=True):
+    """Entries that the master has committed and that have not come for a while."""
+
+    first: int
+    last: int
+    asked: int
+    """How often they were asked for."""
 
 
 class Following:
@@ -37,6 +48,7 @@ class Following:
         """How far the master has committed, as last heard."""
         self.asked = 0
         """How often this node asked for what it lacks."""
+        self._asked_before = 0
 
     @property
     def master(self) -> NodeId:
@@ -96,8 +108,16 @@ class Following:
         if self._ledger.commit_index >= self.commit_heard:
             self._behind_since = math.inf
             self._ask_seconds = self._parts.timing.resubmit_seconds
+            self._asked_before = self.asked
         elif self._behind_since == math.inf:
             self._behind_since = now
+
+    def gap(self, now: float) -> ReplayGap | None:
+        """What has been missing for longer than it takes to come by itself."""
+        if now - self._behind_since < self._parts.timing.stall_seconds:
+            return None
+        first = self._ledger.commit_index + 1
+        return ReplayGap(first, self.commit_heard, self.asked - self._asked_before)
 
     def tick(self, now: float) -> None:
         """Ask again for what is missing, ever more seldom while nothing comes."""

@@ -169,7 +169,8 @@ class Ledger:
             cluster=self.cluster, position=position, state=state, known=known.writers()
         )
         self._record(SnapshotKept(self.snapshot, log_reset=False))
-        tail_first = index + 1 - self._limits.tail_entries
+        limits = self._limits
+        tail_first = self.log.tail_first(index, limits.tail_entries, limits.tail_bytes)
         self.log.drop_before(tail_first)
         if self.orphans and tail_first > self._covered_index:
             self.settle(tuple(event_id for event_id in self.orphans if event_id in self.known))

@@ -63,6 +63,18 @@ class Log:
                 return tuple(entries[:count])
         return tuple(entries)
 
+    def tail_first(self, index: int, entries_max: int, bytes_max: int) -> int:
+        """Where a run that ends at `index` begins if it has as many entries as allowed, whether
+        they are here or not; later where they are larger than allowed.
+        """
+        size = 0
+        first = index + 1 - entries_max
+        for place in range(index - self.first_index, max(first - self.first_index, 0) - 1, -1):
+            size += len(self._entries[place].payload)
+            if size > bytes_max:
+                return self.first_index + place + 1
+        return first
+
     def truncate(self, index: int) -> tuple[Entry, ...]:
         """Take entries from `index` on out, and return them."""
         place = index - self.first_index

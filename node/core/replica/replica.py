@@ -10,6 +10,7 @@ import msgspec
 from node.core.replica.contacts import Contacts
 from node.core.replica.durable import Recovered, SnapshotImage
 from node.core.replica.effects import Effect
+from node.core.replica.following import ReplayGap
 from node.core.replica.ledger import Ledger
 from node.core.replica.messages import Proposal, Relayed, ReplicaMessage, Role
 from node.core.replica.parts import Parts
@@ -272,6 +273,11 @@ class Replica:
     def is_alive(self, now: float, peer: NodeId) -> bool:
         """Whether the peer was heard lately enough."""
         return self._contacts.is_alive(now, peer)
+
+    def gap(self, now: float) -> ReplayGap | None:
+        """Committed entries that have not come here for a while; None while nothing is missing."""
+        following = self._roles.following
+        return None if following is None else following.gap(now)
 
     @property
     def figures(self) -> ReplicaFigures:

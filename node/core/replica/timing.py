@@ -54,6 +54,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Resubmissions that wait for an answer; further ones are offered again later."""
     tail_entries: int = 10_000
     """Entries kept before a snapshot, for laggards and forks."""
+    tail_bytes: int = 16 * 1024 * 1024
+    """The same in bytes of their payloads; whichever is fewer."""
     snapshot_chunk_bytes: int = 64 * 1024
     snapshot_chunks_in_flight: int = 8
     snapshot_bytes: int = 64 * 1024 * 1024

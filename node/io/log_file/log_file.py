@@ -37,6 +37,9 @@ from node.model.errors import ConflictError, InternalError, RefusedError
 SEGMENT_BYTES_MAX = 16 * 1024 * 1024
 TAIL_ENTRIES = 10_000
 """Entries kept before the snapshot, so that a laggard needs no snapshot."""
+TAIL_BYTES_MAX = 24 * 1024 * 1024
+"""Bytes of segments that only such entries keep; with more, the oldest go. A log then holds these,
+what came since the last snapshot but one (a router takes one at 16 MiB), and the snapshots."""
 QUEUE_BATCHES_MAX = 16_384
 """Batches that wait for the disk; beyond them the caller must stop taking in work."""
 RETRY_SECONDS = 1.0
@@ -70,7 +73,6 @@ class _Batch(msgspec.Struct, frozen=True):
 
 class _Segment(msgspec.Struct):
     path: Path
-    first_index: int
     end_index: int
     bytes: int
 
@@ -272,7 +274,7 @@ class LogFile:
         self._counter = counter
         self._descriptor = descriptor
         index = self._folded.next_index
-        self._segment = _Segment(path, index, index, len(content))
+        self._segment = _Segment(path, index, len(content))
 
     def _store_snapshot(self, image: SnapshotImage, *, log_reset: bool) -> None:
         """Keep a snapshot; one that replaces the log counts from the header on that names it."""
@@ -297,14 +299,19 @@ class LogFile:
         for old in older:
             if old.path not in [kept.path for kept in self._snapshots]:
                 remove(old.path)
-        oldest = self._snapshots[0].index
-        self._drop_segments(oldest - TAIL_ENTRIES, everything=log_reset)
+        self._drop_segments(self._snapshots[0].index, everything=log_reset)
 
-    def _drop_segments(self, keep_from: int, *, everything: bool) -> None:
-        while self._closed_segments and (
-            everything or self._closed_segments[0].end_index < keep_from
-        ):
-            remove(self._closed_segments.pop(0).path)
+    def _drop_segments(self, snapshot_index: int, *, everything: bool) -> None:
+        """Drop the oldest segments that a snapshot stands for, but for a tail."""
+        spare = [file for file in self._closed_segments if file.end_index <= snapshot_index]
+        spare_bytes = sum(file.bytes for file in spare)
+        for file in self._closed_segments.copy() if everything else spare:
+            is_tail = file.end_index >= snapshot_index - TAIL_ENTRIES
+            if is_tail and spare_bytes <= TAIL_BYTES_MAX and not everything:
+                return
+            spare_bytes -= file.bytes
+            self._closed_segments.remove(file)
+            remove(file.path)
 
     def _archive(self, record: ClusterJoined) -> None:
         """Begin an empty log, and put the whole log of the cluster that is left behind aside."""
@@ -326,7 +333,8 @@ class LogFile:
         """Go on at the end of the last segment that was found."""
         for path in recovered.segments:
             size = path.stat().st_size
-            self._closed_segments.append(_Segment(path, 0, recovered.folded.next_index, size))
+            end_index = recovered.ends.get(path, 0)
+            self._closed_segments.append(_Segment(path, end_index, size))
         if not self._closed_segments:
             return
         last = self._closed_segments.pop()

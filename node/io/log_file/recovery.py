@@ -136,6 +136,8 @@ class RecoveredLog(msgspec.Struct, kw_only=True):
     folded: Folded
     segments: list[Path]
     counter_next: int
+    ends: dict[Path, int] = {}
+    """The index after the last entry of each segment that counts."""
     tail_bytes: int
     """Bytes of the last segment that count; what lies behind was torn."""
     damage: str = ""
@@ -151,6 +153,7 @@ def recover_segments(directory: Path) -> RecoveredLog:
     every = sorted(directory.glob(SEGMENT_PATTERN))
     paths = every[_last_reset(every) :]
     counter: int | None = None
+    ends: dict[Path, int] = {}
     tail = 0
     for position, path in enumerate(paths):
         content = path.read_bytes()
@@ -177,7 +180,10 @@ def recover_segments(directory: Path) -> RecoveredLog:
                 tail_bytes=0,
                 damage=f"{path.name}: {fault}",
             )
-    return RecoveredLog(folded=folded, segments=every, counter_next=counter or 0, tail_bytes=tail)
+        ends[path] = folded.next_index
+    return RecoveredLog(
+        folded=folded, segments=every, counter_next=counter or 0, ends=ends, tail_bytes=tail
+    )
 
 
 def _last_reset(paths: list[Path]) -> int:

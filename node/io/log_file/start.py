@@ -64,7 +64,11 @@ def start_over(
     fresh.entries = list(entries)
     fresh.next_index = first + len(entries)
     return RecoveredLog(
-        folded=fresh, segments=[path], counter_next=counter, tail_bytes=len(content)
+        folded=fresh,
+        segments=[path],
+        counter_next=counter,
+        ends={path: fresh.next_index},
+        tail_bytes=len(content),
     )
 
 

@@ -422,3 +422,17 @@ def test_entries_that_never_committed_are_withdrawn_without_a_rewind() -> None:
     cluster.settle()
     assert kinds(cluster.nodes["a"], Rewound) == 0
     assert cluster.nodes["b"].text() == ["never committed there"]
+
+
+def test_the_tail_is_bounded_by_its_bytes_too() -> None:
+    small = Limits(tail_entries=1000, tail_bytes=100)
+    cluster = settled("a", "b", limits=small)
+    publish_many(cluster, "a", 40)
+    cluster.settle()
+    compact(cluster, "a")
+    replica = cluster.nodes["a"].replica
+    kept = replica.entries(replica.first_index, replica.last_index + 1)
+    assert 0 < sum(len(entry.payload) for entry in kept) <= 100
+    publish_many(cluster, "a", 5)
+    cluster.settle()
+    assert cluster.nodes["b"].replica.last_index == replica.last_index

@@ -3,6 +3,7 @@
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from node.api.answer_form import NO_REASONING, require_thinking
 from node.api.context import ApiContext
 from node.api.exchange import Exchange
 from node.api.generation import open_choices
@@ -101,6 +102,8 @@ async def complete_chat(context: ApiContext, exchange: Exchange) -> None:
     require_model(context.handle, order.model)
     if requests[0].tools:
         require_tools(context.handle, order.model)
+    if order.reasoning_effort not in (None, NO_REASONING):
+        require_thinking(context.handle, order.model, "reasoning_effort")
     writer = ChatWriter(exchange.request_id, order)
     async with open_choices(context, requests) as choices:
         if order.stream:

@@ -7,12 +7,14 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from node.api.answer_form import ANY_OBJECT, check_effort, schema_text
 from node.api.faults import ParameterError
 from node.api.openai_order import TOP_LOGPROBS_MAX, CommonOrder, Refusals, TokenCount
 from node.model.ids import ModelId, RequestId
 from node.model.request import GenerationRequest, Message
 
 TOOLS_MAX = 128
+TOOL_CHOICES = ("none", "auto", "required")
 _FUNCTION_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _ROLES = {
     "system": "system",
@@ -76,10 +78,21 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     function: ToolFunction | None = None
 
 
+class SchemaFormat(msgspec.Struct, frozen=True, kw_only=True):
+    """The schema of an answer."""
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    schema: dict[str, Any] | None = None
+    description: str | None = None
+    strict: bool | None = None
+    """It is always obeyed."""
+
+
 class ResponseFormat(msgspec.Struct, frozen=True, kw_only=True):
-    """The form of the answer; only `text` is honoured."""
+    """The form of the answer: `text`, `json_object` or `json_schema`."""
 
     type: str
+    json_schema: SchemaFormat | None = None
 
 
 class ChatOrder(CommonOrder, frozen=True, kw_only=True):
@@ -93,6 +106,7 @@ class ChatOrder(CommonOrder, frozen=True, kw_only=True):
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
+    reasoning_effort: str | None = None
     metadata: dict[str, str] | None = None
     prompt_cache_key: str | None = None
     safety_identifier: str | None = None
@@ -104,7 +118,6 @@ class ChatOrder(CommonOrder, frozen=True, kw_only=True):
     prediction: Any = None
     prompt_cache_options: Any = None
     prompt_cache_retention: Any = None
-    reasoning_effort: Any = None
     service_tier: Any = None
     store: Any = None
     verbosity: Any = None
@@ -121,7 +134,6 @@ _REFUSALS = Refusals(
         "prediction": (),
         "prompt_cache_options": (),
         "prompt_cache_retention": ("in_memory",),
-        "reasoning_effort": (),
         "service_tier": ("auto", "default"),
         "store": (False,),
         "verbosity": ("medium",),
@@ -138,16 +150,12 @@ def chat_requests(order: ChatOrder, ids: Sequence[RequestId]) -> tuple[Generatio
     """
     _REFUSALS.check(order)
     order.check_stream_options()
-    if order.response_format is not None and order.response_format.type != "text":
-        raise ParameterError(
-            "response_format",
-            f"response_format {order.response_format.type!r} is not supported",
-            "use text and ask for the form in the prompt",
-        )
     if order.top_logprobs is not None and not order.logprobs:
         raise ParameterError("top_logprobs", "top_logprobs needs logprobs: true")
     messages = tuple(_message(at, message) for at, message in enumerate(order.messages))
     tools = _tools(order)
+    schema = _answer_schema(order.response_format)
+    reasoning = check_effort("reasoning_effort", order.reasoning_effort)
     return tuple(
         GenerationRequest(
             id=request_id,
@@ -158,10 +166,28 @@ def chat_requests(order: ChatOrder, ids: Sequence[RequestId]) -> tuple[Generatio
             stop=order.stops,
             top_logprobs=(order.top_logprobs or 0) if order.logprobs else None,
             tools=tools,
-            tool_choice="auto" if tools else None,
+            tool_choice=order.tool_choice or "auto" if tools else None,
+            single_call=order.parallel_tool_calls is False,
+            answer_schema=schema,
+            reasoning=reasoning,
         )
         for choice, request_id in enumerate(ids)
     )
+
+
+def _answer_schema(wanted: ResponseFormat | None) -> str:
+    if wanted is None or wanted.type == "text":
+        return ""
+    if wanted.type == "json_object":
+        return ANY_OBJECT
+    if wanted.type != "json_schema":
+        raise ParameterError(
+            "response_format.type",
+            f"response_format {wanted.type[:40]!r} is none of text, json_object, json_schema",
+        )
+    if wanted.json_schema is None:
+        raise ParameterError("response_format.json_schema", "json_schema is missing")
+    return schema_text("response_format.json_schema.schema", wanted.json_schema.schema or {})
 
 
 def _message(at: int, message: ChatMessage) -> Message:
@@ -222,15 +248,29 @@ def _tool_call(place: str, call: ToolCall) -> dict[str, object]:
 
 
 def _tools(order: ChatOrder) -> tuple[dict[str, object], ...]:
-    if order.tool_choice not in (None, "none", "auto"):
+    choice = order.tool_choice
+    if isinstance(choice, str) and choice not in TOOL_CHOICES:
         raise ParameterError(
-            "tool_choice",
-            "only the tool choices none and auto are supported: a model can't be forced to call",
+            "tool_choice", f"tool_choice {choice[:40]!r} is none of {', '.join(TOOL_CHOICES)}"
         )
-    if order.tool_choice is not None and not order.tools:
+    if choice is not None and not order.tools:
         raise ParameterError("tool_choice", "tool_choice needs tools")
     tools = tuple(_tool(at, tool) for at, tool in enumerate(order.tools or ()))
-    return () if order.tool_choice == "none" else tools
+    if isinstance(choice, dict):
+        _check_chosen(choice, order.tools or [])
+    return () if choice == "none" else tools
+
+
+def _check_chosen(choice: dict[str, Any], tools: list[Tool]) -> None:
+    function = choice.get("function")
+    name = function.get("name") if isinstance(function, dict) else None  # type: ignore[union-attr]
+    names = [tool.function.name for tool in tools if tool.function is not None]
+    if choice.get("type") != "function" or name not in names:
+        raise ParameterError(
+            "tool_choice",
+            "tool_choice must name one of the tools, as"
+            ' {"type": "function", "function": {"name": ...}}',
+        )
 
 
 def _tool(at: int, tool: Tool) -> dict[str, object]:
@@ -241,9 +281,8 @@ def _tool(at: int, tool: Tool) -> dict[str, object]:
         raise ParameterError(
             f"{place}.function.name", "a function's name is 1 to 64 of A-Z a-z 0-9 _ . -"
         )
-    if tool.function.strict:
-        raise ParameterError(
-            f"{place}.function.strict", "strict arguments are not supported", "leave strict out"
-        )
-    function = msgspec.structs.replace(tool.function, strict=None)
+    strict = tool.function.strict or None  # false is what is meant without it
+    if strict:
+        schema_text(f"{place}.function.parameters", tool.function.parameters or {})
+    function = msgspec.structs.replace(tool.function, strict=strict)
     return {"type": "function", "function": msgspec.to_builtins(function)}

@@ -52,6 +52,14 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     tool_choice: str | dict[str, object] | None = None
     instance: InstanceId | None = None
     """Only this instance; None: any ready one of the model."""
+    answer_schema: str = ""
+    """JSON Schema, as text, that the answer obeys; empty where it is free."""
+    single_call: bool = False
+    """At most one tool call, where the form of calls is enforced."""
+    reasoning: str = ""
+    """`none`, or an effort such as `low` that the model's template is told; empty: its own way."""
+    reasoning_tokens_max: int = 0
+    """Tokens of thinking after which it is ended; 0: as long as it takes."""
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,12 +14,13 @@ from mlx_lm.generate import BatchGenerator, StopSequences
 from node.model.errors import BusyError, ExoctlError, Failure, InternalError
 from node.model.ids import RequestId
 from node.model.request import FinishReason, GenerationItem, GenerationRequest, Queued
+from node.runner.constraint import Constraints
 from node.runner.failures import StopAskedError, failure_of, request_refused
 from node.runner.generation import Generation, failed
 from node.runner.prefill_pace import PrefillPace
 from node.runner.prefix_cache import PrefixCache
 from node.runner.prompt import Tokenizer
-from node.runner.sampling import greedy, make_processors, make_sampler
+from node.runner.sampling import greedy, make_sampler
 from node.runner.solo_generator import SoloGenerator
 
 RESERVED_TOKENS_MAX = 1024
@@ -65,6 +66,7 @@ class Engine:
         self._running: dict[int, Generation] = {}
         self._prefix_cache = PrefixCache(settings.cache_bytes_max)
         self._pace = PrefillPace()
+        self._constraints = Constraints(tokenizer, settings.vocabulary_size)
         self._generator = self._new_generator()
         self._last_fault = float("-inf")
         self._emitted: deque[tuple[float, int]] = deque()
@@ -137,6 +139,7 @@ class Engine:
                 self._tokenizer,
                 self._settings.context_tokens,
                 self._settings.vocabulary_size,
+                self._constraints,
             )
         except ExoctlError as error:
             self._emit(request.id, failed(error))
@@ -250,7 +253,7 @@ class Engine:
                 caches=[cache] if cache is not None else None,
                 all_tokens=[generation.prompt[:cached]],
                 samplers=[make_sampler(sampling)],
-                logits_processors=[make_processors(sampling, len(generation.prompt))],
+                logits_processors=[generation.processors],
                 stop_sequences=[
                     StopSequences([[token] for token in self._tokenizer.eos_token_ids])
                 ],

@@ -17,9 +17,10 @@ from node.model.request import (
     TokenLogprob,
     Usage,
 )
+from node.runner.constraint import Constraints
 from node.runner.output_text import OutputText, Piece
 from node.runner.prompt import CONTEXT_REMEDY, Tokenizer, prompt_tokens, refuse_oversize, tools_of
-from node.runner.sampling import check_sampling
+from node.runner.sampling import check_sampling, make_processors
 
 TOP_LOGPROBS_MAX = 20
 LOGPROB_LEAST = -9999.0
@@ -40,6 +41,7 @@ class Generation:
         tokenizer: Tokenizer,
         context_tokens: int,
         vocabulary_size: int,
+        constraints: Constraints,
     ) -> None:
         """Read the prompt.
 
@@ -64,6 +66,12 @@ class Generation:
         self.cached_tokens = 0
         self._tokenizer = tokenizer
         self._text = OutputText(tokenizer, self.prompt, request.stop, tools_of(request))
+        self.processors = [
+            *make_processors(request.sampling, len(self.prompt)),
+            *constraints.processors(
+                request, len(self.prompt), is_thinking=self._text.begins_thinking
+            ),
+        ]
         self._index = 0
         self._output_tokens = 0
         self._arrived = time.monotonic()

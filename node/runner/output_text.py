@@ -73,7 +73,9 @@ class OutputText:
         self._tools = tools
         self._detokenizer = Detokenizer(tokenizer.decode, prompt)
         machine = TextStateMachine(_transitions(tokenizer, stop, with_tools=bool(tools)))
-        self._state = machine.make_state(_initial_state(tokenizer, prompt))
+        initial = _initial_state(tokenizer, prompt)
+        self._state = machine.make_state(initial)
+        self.begins_thinking = initial == REASONING
         self._tool_text: str | None = None
         self.called_tools = False
 

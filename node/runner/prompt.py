@@ -9,6 +9,7 @@ from node.model.errors import UsageError
 from node.model.request import GenerationRequest, Message
 
 CHARACTERS_PER_TOKEN_MAX = 256
+NO_REASONING = "none"
 CONTEXT_REMEDY = "shorten the prompt, or place the model with more context"
 
 
@@ -118,6 +119,25 @@ def tools_of(request: GenerationRequest) -> list[dict[str, object]]:
     return list(request.tools)
 
 
+def forces_call(request: GenerationRequest) -> bool:
+    """Whether the answer must be a tool call."""
+    return isinstance(request.tool_choice, dict) or request.tool_choice == "required"
+
+
+def is_strict(tool: dict[str, object]) -> bool:
+    """Whether the tool's arguments must obey its schema."""
+    function = tool.get("function")
+    return isinstance(function, dict) and function.get("strict") is True
+
+
+def _shown(tool: dict[str, object]) -> dict[str, object]:
+    """A tool as templates know it; `strict` is for the grammar."""
+    function = tool.get("function")
+    if not isinstance(function, dict) or "strict" not in function:
+        return tool
+    return {**tool, "function": {key: function[key] for key in function if key != "strict"}}
+
+
 def _tool_name(tool: dict[str, object]) -> object:
     function = tool.get("function")
     return function.get("name") if isinstance(function, dict) else tool.get("name")
@@ -132,11 +152,16 @@ def _conversation_tokens(tokenizer: Tokenizer, request: GenerationRequest) -> li
         )
     if not request.messages:
         raise UsageError.because("empty_prompt", "the conversation is empty", "write something")
+    options: dict[str, object] = {}
+    if request.reasoning:
+        options["enable_thinking"] = request.reasoning != NO_REASONING
+        options["reasoning_effort"] = request.reasoning
     return list(
         tokenizer.apply_chat_template(
             [_template_message(message) for message in request.messages],
-            tools=tools_of(request) or None,
+            tools=[_shown(tool) for tool in tools_of(request)] or None,
             add_generation_prompt=True,
+            **options,
         )
     )
 

@@ -4,6 +4,7 @@ import json
 from typing import Any, cast, get_type_hints
 
 import httpx2
+import msgspec
 import pytest
 from openai.types.chat.completion_create_params import CompletionCreateParamsBase
 from openai.types.completion_create_params import CompletionCreateParamsBase as TextParamsBase
@@ -132,6 +133,7 @@ async def test_defaults_are_openai_s(handle: FakeHandle, http: httpx2.AsyncClien
     assert request.top_logprobs is None
 
 
+TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
 WRONG: list[tuple[str, dict[str, Any]]] = [
     ("messages", {"messages": []}),
     ("messages", {"messages": "Hi"}),
@@ -167,13 +169,30 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ),
     ("tools[0]", {"tools": [{"type": "custom"}]}),
     ("tools[0].function.name", {"tools": [{"type": "function", "function": {"name": "a b"}}]}),
-    (
-        "tools[0].function.strict",
-        {"tools": [{"type": "function", "function": {"name": "f", "strict": True}}]},
-    ),
     ("tool_choice", {"tool_choice": "auto"}),
     ("tool_choice", {"tool_choice": "required", "tools": []}),
-    ("response_format", {"response_format": {"type": "json_object"}}),
+    ("tool_choice", {"tool_choice": "sometimes", "tools": TOOLS}),
+    (
+        "tool_choice",
+        {"tool_choice": {"type": "function", "function": {"name": "no"}}, "tools": TOOLS},
+    ),
+    ("tool_choice", {"tool_choice": {"type": "function"}, "tools": TOOLS}),
+    ("response_format.type", {"response_format": {"type": "grammar"}}),
+    ("response_format.json_schema", {"response_format": {"type": "json_schema"}}),
+    (
+        "response_format.json_schema.name",
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}},
+    ),
+    (
+        "response_format.json_schema.schema",
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "a", "schema": {"title": "a" * 70_000}},
+            }
+        },
+    ),
+    ("reasoning_effort", {"reasoning_effort": "most"}),
     ("model", {"model": "../../etc"}),
     ("model", {"model": "a\0b"}),
     ("model", {"model": "a" * 201}),
@@ -183,7 +202,7 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
         for name, value in cast("dict[str, object]", {
             "audio": {}, "function_call": "auto", "functions": [], "modalities": ["audio"],
             "moderation": {}, "prediction": {}, "prompt_cache_options": {},
-            "prompt_cache_retention": "24h", "reasoning_effort": "high", "service_tier": "flex",
+            "prompt_cache_retention": "24h", "service_tier": "flex",
             "store": True, "verbosity": "low", "web_search_options": {},
         }).items()
     ),
@@ -351,9 +370,6 @@ async def test_logprobs_are_given_with_bytes_and_alternatives(
     assert events(streamed.text)[1]["choices"][0]["logprobs"]["content"][0]["logprob"] == -0.5
 
 
-TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
-
-
 def call(name: str, call_id: str) -> dict[str, object]:
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": "{}"}}
 
@@ -379,6 +395,47 @@ async def test_tool_calls_are_numbered_and_end_with_their_reason(
     assert numbers == [0, 1]
     single = await http.post(PATH, json=order(tools=TOOLS, parallel_tool_calls=False))
     assert len(single.json()["choices"][0]["message"]["tool_calls"]) == 1
+
+
+async def test_the_form_of_an_answer_and_of_calls_reaches_the_model(
+    handle: FakeHandle, http: httpx2.AsyncClient
+) -> None:
+    strict = {"type": "function", "function": {"name": "add", "strict": True}}
+    named = {"type": "function", "function": {"name": "add"}}
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    for changes in (
+        {"response_format": {"type": "json_object"}},
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "x", "schema": schema},
+            }
+        },
+        {"tools": [strict], "tool_choice": "required", "parallel_tool_calls": False},
+        {"tools": TOOLS, "tool_choice": named},
+        {"reasoning_effort": "low"},
+        {},
+    ):
+        assert (await http.post(PATH, json=order(**changes))).status_code == 200, changes
+    anything, kept, forced, one, thinking, plain = handle.generations
+    assert anything.answer_schema == '{"type":"object"}'
+    assert msgspec.json.decode(kept.answer_schema) == schema
+    assert forced.tools == (strict,)
+    assert (forced.tool_choice, forced.single_call) == ("required", True)
+    assert one.tool_choice == named
+    assert thinking.reasoning == "low"
+    assert (plain.answer_schema, plain.tool_choice, plain.reasoning) == ("", None, "")
+
+
+async def test_effort_of_reasoning_is_refused_where_the_model_does_not_reason(
+    handle: FakeHandle, http: httpx2.AsyncClient
+) -> None:
+    held = ModelFigures(held=(HeldModel(card=make_card(), complete=True, bytes_on_disk=1),))
+    handle.set_register(ALPHA, held)
+    answer = await http.post(PATH, json=order(reasoning_effort="high"))
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "reasoning_effort"
+    assert (await http.post(PATH, json=order(reasoning_effort="none"))).status_code == 200
 
 
 async def test_tools_of_a_model_that_can_not_call_are_refused(

@@ -25,6 +25,7 @@ from tests.fakes.eventually import eventually
 from tests.fakes.fake_handle import MODEL, FakeHandle
 
 WORDS = ["Hel", "lo", " there", ",", " how", " are", " you", "?"]
+ANIMAL = ['{"name": "Tom",', ' "legs": 4,', ' "is_tame": true}']
 
 
 class TalkingHandle(FakeHandle):
@@ -32,11 +33,12 @@ class TalkingHandle(FakeHandle):
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationItem, None]:
         """Say `WORDS`, cut off where the request says so."""
-        text, said = "".join(WORDS), 0
+        words = ANIMAL if request.answer_schema else WORDS
+        text, said = "".join(words), 0
         ends = [text.find(stop) for stop in request.stop if stop in text]
         end = min(ends, default=len(text))
         self.script = []
-        for number, word in enumerate(WORDS):
+        for number, word in enumerate(words):
             if said >= end or (request.tokens_max and number >= request.tokens_max):
                 break
             shown = word[: end - said]

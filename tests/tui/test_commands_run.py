@@ -271,3 +271,18 @@ def test_chat_without_any_model_says_where_to_look(line: CommandLine, handle: Fa
     outcome = line("chat")
     assert outcome.code == 3
     assert "exoctl model ls" in outcome.err
+
+
+def test_run_sends_the_schema_of_a_file(
+    line: CommandLine, handle: FakeHandle, tmp_path: Path
+) -> None:
+    file = tmp_path / "cat.json"
+    file.write_text('{"type": "object", "required": ["name"]}')
+    assert line("run", MODEL, "a cat", "--json-schema", str(file)).code == 0
+    assert handle.generations[-1].answer_schema == file.read_text()
+    assert line("run", MODEL, "a cat", "--json-schema", "-").code == 0
+    assert handle.generations[-1].answer_schema == '{"type": "object"}'
+    for text in ("[1]", "{"):
+        file.write_text(text)
+        ran = line("run", MODEL, "a cat", "--json-schema", str(file))
+        assert (ran.code, "bad_schema" in ran.err or "JSON" in ran.err) == (2, True)

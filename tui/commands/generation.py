@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -11,7 +12,7 @@ import typer
 from node.handle import NodeHandle
 from node.io import clock
 from node.model.command import Wish
-from node.model.errors import InternalError
+from node.model.errors import InternalError, UsageError
 from node.model.ids import InstanceId, ModelId, RequestId
 from node.model.request import (
     Delta,
@@ -36,6 +37,7 @@ from tui.commands.units import duration_text
 from tui.viewmodel.text import clean
 
 _KEPT = "\n\t"
+ANY_OBJECT = '{"type": "object"}'
 TEMPERATURE = 0.3
 """Where none is asked for: small models wander at the API's 1."""
 System = Annotated[
@@ -58,6 +60,14 @@ Seed = Annotated[
     int | None, typer.Option("--seed", metavar="N", min=0, help="The same answer every time.")
 ]
 Stats = Annotated[bool, typer.Option("--stats", help="Token counts and times on stderr.")]
+
+
+JsonSchema = Annotated[
+    Path | None,
+    typer.Option(
+        "--json-schema", metavar="FILE", help="A JSON schema that the answer obeys; - is any JSON."
+    ),
+]
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +128,26 @@ def make_sampling(temperature: float | None, seed: int | None) -> Sampling:
     return Sampling(seed=seed, temperature=TEMPERATURE if temperature is None else temperature)
 
 
+def read_schema(file: Path | None) -> str:
+    """The schema in a file, as text; any object for `-`, empty without a file.
+
+    Raises:
+        UsageError: the file can't be read, or holds no schema.
+    """
+    if file is None:
+        return ""
+    if str(file) == "-":
+        return ANY_OBJECT
+    try:
+        text = file.read_text("utf-8")
+        schema = msgspec.json.decode(text)
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
+        raise UsageError.because("bad_schema", f"{file} holds no JSON: {error}") from error
+    if not isinstance(schema, dict):
+        raise UsageError.because("bad_schema", f"{file} holds no JSON object")
+    return text
+
+
 async def make_ready(console: Console, handle: NodeHandle, model: ModelId) -> None:
     """Have an instance of the model that answers: one that is there, or is starting, or a new one.
 
@@ -140,6 +170,7 @@ def make_request(
     sampling: Sampling,
     tokens_max: int = 0,
     instance: InstanceId | None = None,
+    answer_schema: str = "",
 ) -> GenerationRequest:
     """A request with an id of its own."""
     return GenerationRequest(
@@ -149,6 +180,7 @@ def make_request(
         sampling=sampling,
         tokens_max=tokens_max,
         instance=instance,
+        answer_schema=answer_schema,
     )
 
 

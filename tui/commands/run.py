@@ -11,6 +11,7 @@ from node.model.request import FinishReason, Message
 from tui.commands.console import Console, Listing
 from tui.commands.generation import (
     Answer,
+    JsonSchema,
     MaxTokens,
     Seed,
     Stats,
@@ -20,6 +21,7 @@ from tui.commands.generation import (
     make_ready,
     make_request,
     make_sampling,
+    read_schema,
     stream_answer,
 )
 from tui.commands.jsonable import encode, fields_of
@@ -43,10 +45,12 @@ def run(
     temperature: Temperature = None,
     max_tokens: MaxTokens = 0,
     seed: Seed = None,
+    json_schema: JsonSchema = None,
     stats: Stats = False,
 ) -> None:
     """Answer a prompt, streaming to stdout; loads the model first where it is not loaded."""
     text = " ".join(prompt or [])
+    schema = read_schema(json_schema)
     if not prompt and sys.stdin.isatty():
         from tui.commands.chat import chat
 
@@ -69,7 +73,11 @@ def run(
         found = find_model(handle, model)
         await make_ready(console, handle, found)
         request = make_request(
-            found, messages, sampling=make_sampling(temperature, seed), tokens_max=max_tokens
+            found,
+            messages,
+            sampling=make_sampling(temperature, seed),
+            tokens_max=max_tokens,
+            answer_schema=schema,
         )
         with ProgressLine(console) as line:
             answer = await stream_answer(handle, request, line, TextWriter(console))

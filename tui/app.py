@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import anyio
+import msgspec
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.message import Message
@@ -163,6 +164,17 @@ def run_app(config: Config | None, host: Address | None, token: str, options: Ap
     connector = _embedding(config) if config is not None else _attaching(host, token)
     app = ExoctlApp(options, is_embedded=config is not None)
     return run_with(app, connector, is_embedded=config is not None)
+
+
+def run_replay(path: Path, speed: float, skip_seconds: float, options: AppOptions) -> int:
+    """Run the app over a recording; returns the exit code."""
+    from tui.bridge.replay import ReplayClock, replaying  # noqa: PLC0415 - seldom asked for
+
+    replay_clock = ReplayClock(clock.monotonic, speed)
+    source = "replay" if speed == 1 else f"replay, {speed:g} times as fast"
+    options = msgspec.structs.replace(options, source=source, read_only=True)
+    app = ExoctlApp(options, is_embedded=False, wall=replay_clock.wall)
+    return run_with(app, replaying(path, replay_clock, skip_seconds), is_embedded=False)
 
 
 def run_with(app: ExoctlApp, connector: Connector, *, is_embedded: bool) -> int:

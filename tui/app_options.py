@@ -14,5 +14,7 @@ class AppOptions(msgspec.Struct, frozen=True, kw_only=True):
     mouse: bool = True
     theme: str = ""
     """Empty takes the app's own default."""
+    source: str = ""
+    """What the figures come from, where that is no living node: said instead of `live`."""
     view: str = "overview"
     """The view that is shown first."""

@@ -115,5 +115,5 @@ def test_a_headless_node_loads_neither_screen_nor_engine() -> None:
 
 
 def test_the_command_line_starts_light() -> None:
-    loaded = loaded_modules("import tui.cli")
+    loaded = loaded_modules("import tui.command_line")
     assert not loaded & {"textual", "mlx", "mlx_lm", "zeroconf", "cryptography", "uvicorn"}

@@ -10,7 +10,7 @@ import pytest
 from node.handle import NodeHandle
 from node.model.errors import ExoctlError
 from node.model.machine import Address
-from tui.cli import execute
+from tui.command_line import execute
 
 
 class Outcome:

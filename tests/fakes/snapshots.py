@@ -25,6 +25,7 @@ async def settle(play: Screenplay, pilot: Pilot[None]) -> None:
         await pilot.pause()
         main = play.app.main
         busy = main is None or not main.clock.is_clean or not play.app.inbox.is_empty
+        busy = busy or main is None or main.view is None or not main.view.is_composed
         quiet = 0 if busy else quiet + 1
         if quiet == 2:
             return

@@ -1,7 +1,9 @@
 """Keys, palette, `:` line and help are one truth."""
 
 import pytest
+from textual.pilot import Pilot
 
+from node.model.command import CordonNode
 from tests.fakes.cluster import five_node_cluster, three_node_cluster
 from tests.fakes.screen import Screenplay
 from tests.fakes.snapshots import screen_text, settle, until_shown
@@ -11,6 +13,7 @@ from tui.actions.everywhere import VIEWS
 from tui.actions.registry import BY_ID, complete, in_scope, parse
 from tui.app_options import AppOptions
 from tui.main_screen import MainScreen
+from tui.widgets.event_log import EventLog
 
 IDS = [action.id for action in ACTIONS]
 ENDING = ("global.quit", "global.quit_now")
@@ -40,9 +43,27 @@ def not_saved(_app: object, _name: str | None) -> str:
     return "/dev/null"
 
 
-@pytest.mark.parametrize("action", ACTIONS, ids=IDS)
-async def test_action_is_done_by_its_key_and_by_its_command(
-    action: Action, monkeypatch: pytest.MonkeyPatch
+async def come_back(play: Screenplay, pilot: Pilot[None], view: str) -> None:
+    """No dialog, no command line, the view's own first pane."""
+    main = play.app.main
+    assert main is not None
+    while len(play.app.screen_stack) > 2:
+        play.app.pop_screen()
+        await settle(play, pilot)
+    main.query_one("CommandLine").display = False
+    main.show_view(view)
+    await settle(play, pilot)
+    first = main.view.first_focus() if main.view else None
+    if view == "chat":
+        first = main.query_one("#chat-transcript")
+    if first is not None:
+        first.focus()
+    await settle(play, pilot)
+
+
+@pytest.mark.parametrize("scope", SCOPE_TITLES)
+async def test_each_action_is_done_by_its_key_and_by_its_command(
+    scope: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
     real = MainScreen.perform
@@ -55,27 +76,22 @@ async def test_action_is_done_by_its_key_and_by_its_command(
     monkeypatch.setattr(MainScreen, "perform", spy)
     monkeypatch.setattr("tui.app.ExoctlApp.save_screenshot", not_saved)
     monkeypatch.setattr("tui.handlers.panes.EXPORT_NAME", "/dev/null")
-    view = SCOPE_VIEWS.get(action.scope, action.scope)
+    view = SCOPE_VIEWS.get(scope, scope)
     play = Screenplay(five_node_cluster(), AppOptions(animations=False, view=view))
     async with play.app.run_test(size=(120, 40)) as pilot:
         play.start()
-        await settle(play, pilot)
-        if view == "chat":
-            await pilot.press("escape")
+        for action in in_scope(scope):
+            await come_back(play, pilot, view)
+            done.clear()
+            await pilot.press(action.keys[0])
             await settle(play, pilot)
-        done.clear()
-        await pilot.press(action.keys[0])
-        await settle(play, pilot)
-        assert action.id in done
-        while len(play.app.screen_stack) > 2:
-            play.app.pop_screen()
+            assert action.id in done, action.id
+            await come_back(play, pilot, view)
+            assert play.app.main is not None
+            done.clear()
+            play.app.main.run_line(action.command)
             await settle(play, pilot)
-        assert play.app.main is not None
-        play.app.main.query_one("CommandLine").display = False
-        done.clear()
-        play.app.main.run_line(action.command)
-        await settle(play, pilot)
-        assert done[0] == action.id
+            assert done[0] == action.id, action.id
     play.close()
 
 
@@ -214,3 +230,34 @@ async def test_going_to_an_index_and_to_the_next_problem() -> None:
 
 def test_registry_finds_by_id() -> None:
     assert BY_ID["global.quit"].command == "quit"
+
+
+async def test_what_the_cursor_is_on_is_chosen_before_it_has_moved() -> None:
+    play = Screenplay(five_node_cluster(), AppOptions(animations=False, view="nodes"))
+    async with play.app.run_test(size=(120, 40)) as pilot:
+        play.start()
+        await settle(play, pilot)
+        await pilot.press("C")
+        await settle(play, pilot)
+        first = play.handle.view.node
+        assert play.handle.submitted == [CordonNode(node=first, cordoned=True)]
+        await pilot.press("3")
+        await settle(play, pilot)
+        await pilot.press("x")
+        await settle(play, pilot)
+        assert "Stop llama-3.3-70b-4bit?" in screen_text(play.app)
+    play.close()
+
+
+async def test_going_to_an_index_keeps_what_was_begun_for_the_person() -> None:
+    play = Screenplay(five_node_cluster(), AppOptions(animations=False, view="events"))
+    async with play.app.run_test(size=(120, 40)) as pilot:
+        play.start()
+        await settle(play, pilot)
+        await pilot.press("number_sign", *"182430", "enter")
+        await settle(play, pilot)
+        assert play.app.main is not None
+        chosen = play.app.main.query_one(EventLog).chosen
+        assert chosen is not None
+        assert chosen.index == 182_430
+    play.close()

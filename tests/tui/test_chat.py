@@ -3,11 +3,15 @@
 import pytest
 
 from node.model.errors import BusyError
+from node.model.ids import ModelId, RequestId
+from node.model.request import Delta, Finished, FinishReason, Usage
 from tests.fakes.cluster import five_node_cluster, no_placement, three_node_cluster
 from tests.fakes.handle import ANSWER
 from tests.fakes.screen import Screenplay
 from tests.fakes.snapshots import check_snapshot, screen_text, settle, until_shown
 from tui.app_options import AppOptions
+from tui.bridge.conversation import Conversation
+from tui.bridge.inbox import Generated
 from tui.widgets.composer import Composer
 from tui.widgets.transcript import Transcript
 
@@ -141,3 +145,17 @@ async def test_streaming_renders_finished_blocks_once() -> None:
         assert "you" in screen_text(play.app)
         assert "end follows" in screen_text(play.app)
     play.close()
+
+
+def test_the_tokens_of_an_answer_are_those_that_the_node_counted() -> None:
+    conversation = Conversation()
+    conversation.model = ModelId("m")
+    request = RequestId("q-1")
+    conversation.ask("why", request, 1.0)
+    for item in (Delta(index=0, text="a", tokens=(7,)), Delta(index=1, text="held back")):
+        conversation.accept(Generated(request, item), 2.0)
+    assert conversation.turns[-1].tokens == 1
+    usage = Usage(prompt_tokens=3, output_tokens=2, decode_seconds=1.0)
+    end = Finished(reason=FinishReason.STOP, usage=usage)
+    conversation.accept(Generated(request, end), 3.0)
+    assert conversation.turns[-1].tokens == 2

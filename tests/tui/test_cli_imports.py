@@ -1,6 +1,7 @@
 """A command that draws no app never pays for one, and nothing but a runner pays for mlx."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,11 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tui import command_line
+
 HELP_SECONDS_MAX = 0.35
 """Processor time of a whole `exoctl --help`, interpreter included."""
 _PROBE = """
 import json, resource, sys
-from tui.cli import execute, connect_over_http
+from tui.command_line import execute, connect_over_http
 code = execute(sys.argv[1:], connect_over_http)
 used = resource.getrusage(resource.RUSAGE_SELF)
 sys.stdout.flush()
@@ -82,3 +85,46 @@ def test_a_client_command_imports_no_server(tmp_path: Path) -> None:
 def test_help_is_there_at_once(tmp_path: Path) -> None:
     seconds = min(probe(tmp_path, "--help").seconds for _ in range(3))
     assert seconds <= HELP_SECONDS_MAX
+
+
+_INTERRUPTED = """
+import os, signal, sys, time
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(5)
+        return None
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from tui.cli import main
+sys.meta_path.insert(0, Finder())
+sys.argv = ["exoctl", "version"]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "code"),
+    [("tui.command_line", -signal.SIGINT), ("tui.commands.chat", -signal.SIGINT)],
+)
+def test_ctrl_c_while_it_loads_ends_it_without_a_word(module: str, code: int) -> None:
+    done = subprocess.run(
+        (sys.executable, "-c", _INTERRUPTED.format(module=module)),
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+
+
+def test_ctrl_c_while_the_commands_are_put_together_is_an_interruption(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tui.command_line.build", interrupted)
+    assert command_line.execute(["ps"], command_line.connect_over_http) == 130

@@ -141,6 +141,7 @@ class Conversation:
                 self._grow(turn, generated.item, now)
             case Finished(usage=usage):
                 turn.usage = usage
+                turn.tokens = usage.output_tokens
             case Failed(failure=failure):
                 turn.failure = failure
             case None:
@@ -158,4 +159,4 @@ class Conversation:
         turn.progress = ""
         turn.text += delta.text
         turn.reasoning += delta.reasoning
-        turn.tokens += max(1, len(delta.tokens))
+        turn.tokens += len(delta.tokens)

@@ -4,13 +4,14 @@ Each line is `{"at": seconds since 1970, "kind": name of the item's class, "item
 holds a `Snapshot`. Whoever reads it gets the state by folding, as every node does.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
 from node.core.apply import apply
-from node.handle import Lagged, LocalView, StreamItem
+from node.handle import Lagged, LocalView, NodeHandle, StreamItem
 from node.model.errors import UsageError
 from node.model.ids import NodeId
 from node.model.register import Register
@@ -53,6 +54,19 @@ def line_of(item: StreamItem | LocalView, at: float) -> bytes:
     """One line of a recording, with its line feed."""
     line = _Line(at, type(item).__name__, msgspec.Raw(msgspec.json.encode(item)))
     return msgspec.json.encode(line) + b"\n"
+
+
+async def record(handle: NodeHandle, file: IO[bytes], wall: Callable[[], float]) -> None:
+    """Write all that a node's stream says, from the entries it still has on, until cancelled."""
+    async with handle.subscribe(0) as items:
+        file.write(line_of(Snapshot(state=State()), wall()))
+        local = await handle.local()
+        file.write(line_of(msgspec.structs.replace(local, state_directory="~"), wall()))
+        for register in handle.registers.values():
+            file.write(line_of(register, wall()))
+        async for item in items:
+            file.write(line_of(item, wall()))
+            file.flush()
 
 
 def read_recording(path: Path) -> Iterator[Recorded]:

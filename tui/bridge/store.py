@@ -68,8 +68,8 @@ class ClusterStore:
         self.event_rate = Rate()
         self.event_history = History(HISTORY_SECONDS)
         self.download_history = History(HISTORY_SECONDS)
-        self.speed_history: dict[NodeId, History] = {}
-        self.load_history: dict[NodeId, History] = {}
+        self.node_history: dict[tuple[NodeId, str], History] = {}
+        """By node and figure: `memory`, `load`, `speed`, `watts`, `celsius`."""
         self._view: ClusterView | None = None
         self._live_from = -1
         self._rejected: tuple[ProposalRejected, ...] = ()
@@ -187,20 +187,34 @@ class ClusterStore:
     def _record(self, register: Register, now: float) -> None:
         value = register.value
         if isinstance(value, MachineFigures):
-            load = value.processor_fraction if value.gpu_fraction is None else value.gpu_fraction
-            self._history(self.load_history, register.node).add(load, now)
+            self._add_machine(register.node, value, now)
         elif isinstance(value, RunnerFigures):
             speed = max((item.tokens_per_second for item in value.runners), default=0.0)
-            self._history(self.speed_history, register.node).add(speed, now)
+            self._add(register.node, "speed", speed, now)
         elif isinstance(value, RouterFigures):
             self.event_history.add(self.event_rate.value(now), now)
         elif isinstance(value, DownloadFigures):
             total = sum(row.bytes_per_second for row in self.view.downloads)
             self.download_history.add(total, now)
 
-    @staticmethod
-    def _history(histories: dict[NodeId, History], node: NodeId) -> History:
-        history = histories.get(node)
+    def _add_machine(self, node: NodeId, value: MachineFigures, now: float) -> None:
+        load = value.processor_fraction if value.gpu_fraction is None else value.gpu_fraction
+        self._add(node, "load", load, now)
+        if value.memory_bytes_total:
+            used = value.memory_bytes_total - value.memory_bytes_available
+            self._add(node, "memory", used / value.memory_bytes_total, now)
+        if value.power_watts is not None:
+            self._add(node, "watts", value.power_watts, now)
+        if value.temperature_celsius is not None:
+            self._add(node, "celsius", value.temperature_celsius, now)
+
+    def _add(self, node: NodeId, name: str, value: float, now: float) -> None:
+        history = self.node_history.get((node, name))
         if history is None:
-            history = histories[node] = History(HISTORY_SECONDS)
-        return history
+            history = self.node_history[node, name] = History(HISTORY_SECONDS)
+        history.add(value, now)
+
+    def node_values(self, node: NodeId, name: str) -> tuple[float, ...]:
+        """A node's figure over the last minutes, the newest last; empty where there is none."""
+        history = self.node_history.get((node, name))
+        return tuple(history.shown(self.now)) if history else ()

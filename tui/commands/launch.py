@@ -16,13 +16,9 @@ def launch(console: Console) -> int:
     Raises:
         UsageError: this is no terminal that an app can be drawn on.
     """
-    _check_terminal()
+    check_terminal()
     settings = console.settings
-    options = AppOptions(
-        read_only=settings.read_only,
-        ascii=settings.ascii or not _speaks_utf8(),
-        theme=settings.theme or "",
-    )
+    options = options_of(console)
     config = settings.config()
     if settings.host:
         from tui.app import run_app
@@ -43,7 +39,22 @@ def launch(console: Console) -> int:
     return run_app(config, None, "", options)
 
 
-def _check_terminal() -> None:
+def options_of(console: Console) -> AppOptions:
+    """How the app is to look, by the options and the terminal."""
+    settings = console.settings
+    return AppOptions(
+        read_only=settings.read_only,
+        ascii=settings.ascii or not _speaks_utf8(),
+        theme=settings.theme or "",
+    )
+
+
+def check_terminal() -> None:
+    """Refuse where no app can be drawn.
+
+    Raises:
+        UsageError: stdin or stdout is no terminal, or TERM says that it can do nothing.
+    """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         problem = "this is no terminal, so there is nothing to draw the app on"
     elif environment_value("TERM") in ("dumb", ""):

@@ -18,6 +18,7 @@ from tui.commands import (
     models,
     nodes,
     plan,
+    replay,
     requests,
     run,
     status,
@@ -27,7 +28,7 @@ from tui.commands import (
 from tui.commands.console import Console, add_command, give_signature
 from tui.commands.demo import command as demo
 from tui.commands.local import COMPLETION_VARIABLE, PROGRAM
-from tui.commands.settings import ALL_OPTIONS, NODE_OPTIONS, parameters
+from tui.commands.settings import ALL_OPTIONS, APP_OPTIONS, NODE_OPTIONS, parameters
 
 _RUN = "Run models"
 _WATCH = "Watch"
@@ -83,6 +84,8 @@ def build() -> typer.Typer:
     add_command(app, "doctor", local.doctor, panel=_HERE, options=NODE_OPTIONS)
     add_command(app, "demo", demo.demo, panel=_HERE)
     app.add_typer(_config(), name="config", rich_help_panel=_HERE)
+    add_command(app, "record", replay.record, panel=_HERE)
+    add_command(app, "replay", replay.replay, panel=_HERE, options=APP_OPTIONS)
     add_command(app, "completion", local.completion, panel=_HERE)
     add_command(app, "version", local.version, panel=_HERE)
     return app

@@ -247,6 +247,7 @@ def _names_in(panel: str) -> tuple[str, ...]:
 
 COMMON_OPTIONS = _names_in(_COMMON)
 NODE_OPTIONS = COMMON_OPTIONS + _names_in(_NODE)
+APP_OPTIONS = COMMON_OPTIONS + _names_in(_APP)
 ALL_OPTIONS = Settings.__struct_fields__
 
 

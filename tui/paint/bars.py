@@ -125,17 +125,22 @@ def columns(
 def graph(
     canvas: Canvas, at: tuple[int, int], size: tuple[int, int], values: Sequence[float], colour: str
 ) -> None:
-    """Block columns over several rows. Values 0 to 1, the newest at the right."""
+    """Block columns over several rows. Values 0 to 1, the newest at the right.
+
+    Full ones leave an eighth free, so that what stands above does not run into them.
+    """
     x, y = at
     width, height = size
     shown = list(values)[-width:]
     start = x + width - len(shown)
+    top = height * 8 - (1 if height > 1 else 0)
+    canvas.put(x, y + height - 1, glyphs.COLUMNS[1] * (width - len(shown)), "track")
     for row in range(height):
         floor = height - 1 - row
         share = 45 + round(55 * (floor + 1) / height)
         ink = f"{colour}%{share}" if canvas.palette.has_colour else colour
         for place, value in enumerate(shown):
-            eighths = round(max(0.0, min(1.0, value)) * height * 8) - floor * 8
+            eighths = round(max(0.0, min(1.0, value)) * top) - floor * 8
             level = max(0, min(8, eighths))
             if floor == 0:
                 level = max(1, level)

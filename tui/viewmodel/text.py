@@ -6,6 +6,13 @@ from tui.viewmodel.glyphs import ELLIPSIS, EM_DASH, EN_DASH
 
 GIB = 1024**3
 UNKNOWN = EM_DASH
+MEDIA_SHORT = {
+    "thunderbolt": "TB",
+    "ethernet": "Eth",
+    "wifi": "Wi-Fi",
+    "loopback": "local",
+    "vpn": "VPN",
+}
 _HARMFUL = frozenset(("Cc", "Cs", "Zl", "Zp"))
 _TURNING = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """Marks that have a terminal write from right to left: a name could show as another."""

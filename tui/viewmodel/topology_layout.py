@@ -13,7 +13,7 @@ from node.model.ids import NodeId
 
 Point = tuple[int, int]
 
-CARD_SIZES = ((25, 7), (22, 5), (20, 3))
+CARD_SIZES = ((38, 13), (30, 11), (25, 9), (25, 7), (22, 5), (20, 3))
 """Width and height of a card, from the richest to the plainest."""
 GAP_MIN = 13
 GAP_MAX = 24

@@ -97,7 +97,8 @@ class StatusBar(Painted):
             words.append((f"{SYMBOLS['warn']} stale {text.duration(stale)}", "warn b"))
         elif store.heard_at and not context.is_held:
             live = "attached" if not context.is_embedded else "live"
-            words.append((f"{SYMBOLS['ok']} {live}", "ok"))
+            ink = "accent" if context.options.source else "ok"
+            words.append((f"{SYMBOLS['ok']} {context.options.source or live}", ink))
         x = canvas.width - 1
         for part, ink in reversed(words):
             x = canvas.right(x, 0, part, ink) - 2

@@ -40,7 +40,12 @@ class CommandField(Input):
         """The line was given up."""
 
     def __init__(self) -> None:
-        super().__init__(id="command-field", suggester=CommandSuggester(), compact=True)
+        super().__init__(
+            id="command-field",
+            suggester=CommandSuggester(),
+            compact=True,
+            select_on_focus=False,  # what is typed goes behind the beginning, not in its place
+        )
         self.history: list[str] = []
         self._place = 0
 

@@ -60,6 +60,9 @@ class ListPane(Pane):
             self.draw_empty(canvas)
             return
         self._keep_cursor(total)
+        if self.has_cursor and self.has_focus and self._cursor_key is None:
+            self._cursor_key = self.key_of(self.cursor)
+            self.moved()  # what the cursor is on is chosen, moved or not
         self.draw_head(canvas)
         for place in range(self.top, min(total, self.top + self.room)):
             y = self.head_lines + (place - self.top) * self.row_lines

@@ -2,9 +2,10 @@
 
 from typing import ClassVar
 
-from tui.bridge.rates import History
+import msgspec
+
 from tui.bridge.store import NODES, PLACEMENTS
-from tui.paint.bars import graph, stacked
+from tui.paint.bars import graph
 from tui.paint.canvas import Canvas
 from tui.viewmodel import glyphs, text
 from tui.viewmodel.rows import SYMBOLS, NodeRow
@@ -12,6 +13,32 @@ from tui.widgets.painted import Parts
 from tui.widgets.pane import Pane
 
 LABEL_CELLS = 10
+FIGURE_CELLS = 22
+GRAPH_LINES_MAX = 4
+HOT_CELSIUS = 110.0
+"""The top of the graph of heat."""
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """A figure with its last minutes."""
+
+    label: str
+    words: str
+    values: tuple[float, ...]
+    peak: float
+    """What fills the graph."""
+    hue: str
+    unit: str = ""
+    is_always: bool = True
+    """Shown although nothing was measured yet."""
+
+    def span(self, mean: float, highest: float) -> str:
+        """Mean and highest, in the figure's own unit."""
+        if self.unit:
+            return f"mean {mean:.0f}, top {highest:.0f} {self.unit}"
+        if self.peak == 1.0:
+            return f"mean {mean:.0%}, top {highest:.0%}"
+        return f"mean {mean:.0f}, top {highest:.0f}"
 
 
 class NodeDetails(Pane):
@@ -43,12 +70,7 @@ class NodeDetails(Pane):
             return
         y = self._draw_identity(canvas, row)
         if row.has_figures:
-            y = self._draw_memory(canvas, y, row)
-            held = sum(run.node == row.node for p in self.context.view.placements for run in p.runs)
-            spare = canvas.height - y - max(1, held) - len(row.notes)
-            lines = max(1, min(5, spare // 2))
-            y = self._draw_history(canvas, y, (row, row.load_label, lines))
-            y = self._draw_history(canvas, y, (row, "out", lines))
+            y = self._draw_graphs(canvas, y, row)
         y = self._draw_shards(canvas, y, row)
         for note in row.notes:
             if y >= canvas.height:
@@ -71,31 +93,64 @@ class NodeDetails(Pane):
             canvas.put(LABEL_CELLS, y, text.shorten(words, canvas.width - LABEL_CELLS), "text")
         return len(facts)
 
-    @staticmethod
-    def _draw_memory(canvas: Canvas, y: int, row: NodeRow) -> int:
-        figure = f"{text.memory(row.memory_used)} of {text.memory(row.memory_total)}"
-        width = min(60, canvas.width - LABEL_CELLS - len(figure) - 2)
-        canvas.put(0, y, "memory", "dim")
-        stacked(canvas, (LABEL_CELLS, y), width, [(row.memory_fraction * width, row.hue)])
-        canvas.put(LABEL_CELLS + width + 2, y, figure, "text b")
-        return y + 1
+    def _draw_graphs(self, canvas: Canvas, y: int, row: NodeRow) -> int:
+        """Every figure over the last minutes, in all the lines that are over."""
+        shown = [figure for figure in self._figures(row) if figure.values or figure.is_always]
+        held = sum(run.node == row.node for p in self.context.view.placements for run in p.runs)
+        spare = canvas.height - y - max(1, held) - len(row.notes)
+        lines = max(1, min(GRAPH_LINES_MAX, spare // len(shown)))
+        gap = 1 if spare >= len(shown) * (lines + 1) and lines > 1 else 0
+        for figure in shown[: max(1, spare // lines)]:
+            self._draw_graph(canvas, y, figure, lines)
+            y += lines + gap
+        return y
 
-    def _draw_history(self, canvas: Canvas, y: int, what: tuple[NodeRow, str, int]) -> int:
-        row, label, lines = what
-        store = self.context.store
-        if label == "out":
-            history: History | None = store.speed_history.get(row.node)
-            figure = text.speed(row.speed) if row.speed else "idle"
-            peak = max(history.peak if history else 0.0, 1.0)
-        else:
-            history = store.load_history.get(row.node)
-            figure, peak = text.percent(row.load).strip(), 1.0
-        values = [value / peak for value in history.shown(store.now)] if history else []
-        width = min(60, canvas.width - LABEL_CELLS - 14)
-        canvas.put(0, y + lines - 1, label, "dim")
-        graph(canvas, (LABEL_CELLS, y), (width, lines), values, row.hue)
-        canvas.put(LABEL_CELLS + width + 2, y + lines - 1, figure, "text b")
-        return y + lines
+    def _figures(self, row: NodeRow) -> list[Figure]:
+        values = self.context.store.node_values
+        memory = f"{text.memory(row.memory_used)} of {text.memory(row.memory_total)}"
+        watts, celsius = values(row.node, "watts"), values(row.node, "celsius")
+        warmth = f"{row.celsius:.0f}{glyphs.DEGREE}C" if row.celsius is not None else ""
+        return [
+            Figure("memory", memory, values(row.node, "memory"), 1.0, row.hue),
+            Figure(
+                row.load_label,
+                text.percent(row.load).strip(),
+                values(row.node, "load"),
+                1.0,
+                row.hue,
+            ),
+            Figure(
+                "out",
+                text.speed(row.speed) if row.speed else "idle",
+                values(row.node, "speed"),
+                max((*values(row.node, "speed"), 1.0)),
+                row.hue,
+                unit="tok/s",
+            ),
+            Figure(
+                "power",
+                f"{row.watts:.0f} W" if row.watts is not None else "",
+                watts,
+                max((*watts, 1.0)),
+                row.hue,
+                unit="W",
+                is_always=False,
+            ),
+            Figure("heat", warmth, celsius, HOT_CELSIUS, row.hue, is_always=False),
+        ]
+
+    @staticmethod
+    def _draw_graph(canvas: Canvas, y: int, figure: Figure, lines: int) -> None:
+        width = canvas.width - LABEL_CELLS - FIGURE_CELLS
+        canvas.put(0, y, figure.label, "dim")
+        shares = [value / figure.peak for value in figure.values]
+        graph(canvas, (LABEL_CELLS, y), (width, lines), shares, figure.hue)
+        x, bottom = LABEL_CELLS + width + 2, y + lines - 1
+        canvas.put(x, bottom, text.shorten(figure.words, FIGURE_CELLS - 2), "text b")
+        if lines > 1 and figure.values:
+            recent = figure.values[-width:]
+            words = figure.span(sum(recent) / len(recent), max(recent))
+            canvas.put(x, bottom - 1, text.shorten(words, FIGURE_CELLS - 2), "faint")
 
     def _draw_shards(self, canvas: Canvas, y: int, row: NodeRow) -> int:
         canvas.put(0, y, "shards", "dim")

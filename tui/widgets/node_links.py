@@ -79,6 +79,10 @@ class NodeLinks(ListPane):
             words = f"{glyphs.CROSS} {link.note}"
             canvas.put(13, y, text.shorten(words, canvas.width - 13), "bad")
             return
-        canvas.put(13, y, text.shorten(link.medium or "?", 12), "text")
+        room = canvas.width - 13 - 23
+        medium = link.medium or text.UNKNOWN
+        if room < len(medium):
+            medium = text.MEDIA_SHORT.get(medium, medium)
+        canvas.put(13, y, text.shorten(medium, room), "text")
         canvas.right(canvas.width - 12, y, text.bandwidth(link.bits_per_second), "text b")
         canvas.right(canvas.width, y, text.round_trip(link.rtt_seconds), "dim")

@@ -35,6 +35,8 @@ class NodeTable(ListPane):
             for row in self.context.view.nodes
             if matches(f"{row.name} {row.word} {row.chip} {row.version} {row.node}")
         ]
+        if self.context.chosen_node is not None:
+            self._cursor_key = self.context.chosen_node
 
     def count(self) -> int:
         """How many nodes match."""

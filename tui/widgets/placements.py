@@ -33,6 +33,8 @@ class PlacementsPane(ListPane):
             for row in self.context.view.placements
             if matches(f"{row.model} {row.instance} {row.word}")
         ]
+        if self.context.instance is not None:
+            self._cursor_key = self.context.instance
         tall = LINES * max(1, len(self.rows)) <= self.size.height + 1
         self.row_lines = LINES if tall else SHORT_LINES
 

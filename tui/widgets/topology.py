@@ -17,13 +17,8 @@ from tui.widgets.topology_card import CardLook, draw_card
 from tui.widgets.topology_matrix import draw_matrix
 from tui.widgets.topology_rows import draw_rows
 
-MEDIA = {
-    "thunderbolt": ("TB", "heavy"),
-    "ethernet": ("Eth", "thin"),
-    "wifi": ("Wi-Fi", "dashed"),
-    "loopback": ("local", "thin"),
-    "vpn": ("VPN", "dashed"),
-}
+WEIGHTS = {"thunderbolt": "heavy", "wifi": "dashed", "vpn": "dashed"}
+"""How a link is drawn, by its medium; thin where it is not named."""
 LINES = {
     "heavy": (glyphs.HEAVY, glyphs.HEAVY_DOWN),
     "thin": (glyphs.THIN, glyphs.THIN_DOWN),
@@ -116,10 +111,10 @@ class TopologyPane(Pane):
         ring = self._ring()
         for card in layout.cards:
             row = rows[card.node]
-            history = self.context.store.speed_history.get(row.node)
             look = CardLook(
                 runs=tuple(run for run in ring.runs if run.node == row.node) if ring else (),
-                speeds=tuple(history.shown(self.context.store.now)) if history else (),
+                speeds=self.context.store.node_values(row.node, "speed"),
+                loads=self.context.store.node_values(row.node, "load"),
                 is_chosen=row.node == self.context.chosen_node and self.has_focus,
             )
             draw_card(canvas, layout, card, row, look)
@@ -146,7 +141,8 @@ class TopologyPane(Pane):
         ring = self._ring()
         members = [run.node for run in ring.runs] if ring and len(ring.runs) > 1 else []
         in_ring = path.source in members and path.target in members
-        medium, weight = MEDIA.get(link.medium if link else "", ("", "thin"))
+        kind = link.medium if link else ""
+        medium, weight = text.MEDIA_SHORT.get(kind, ""), WEIGHTS.get(kind, "thin")
         across, down = LINES["dashed" if path.is_closing else weight]
         is_up = link is not None and link.up
         if link is None and not in_ring:

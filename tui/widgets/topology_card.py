@@ -2,7 +2,7 @@
 
 import msgspec
 
-from tui.paint.bars import bar, columns, line
+from tui.paint.bars import bar, columns, graph, line
 from tui.paint.canvas import Canvas
 from tui.viewmodel import glyphs, text
 from tui.viewmodel.nodes import MEMORY_WARN
@@ -20,6 +20,8 @@ class CardLook(msgspec.Struct, frozen=True, kw_only=True):
     """The node's part of the ring that is drawn."""
     speeds: tuple[float, ...] = ()
     """Tokens a second of late."""
+    loads: tuple[float, ...] = ()
+    """Load of late, 0 to 1."""
     is_chosen: bool = False
 
     @property
@@ -77,13 +79,16 @@ def _draw_body(canvas: Canvas, at: Place, size: Place, row: NodeRow, look: CardL
     used = text.memory_pair(row.memory_used, row.memory_total)
     _label(canvas, at, width, "mem", used)
     room = width - LABEL_CELLS - max(len(used), 8) - 1
+    if height >= 7:
+        line(canvas, (x + LABEL_CELLS, y), room, row.memory_fraction, memory_ink)
+        _draw_tall(canvas, at, size, row, look)
+        return
     bar(canvas, (x + LABEL_CELLS, y), room, row.memory_fraction, memory_ink)
     _label(canvas, (x, y + 1), width, row.load_label, text.percent(row.load).strip())
     line(canvas, (x + LABEL_CELLS, y + 1), room, row.load, f"{row.hue}")
     if height >= 5:
-        _draw_speed(canvas, (x, y + 2), (width, room), row, look)
-        canvas.put(x, y + 3, text.shorten(row.chip, width - 11), "dim")
-        canvas.right(x + width, y + 3, _warmth(row), "dim")
+        _draw_speed(canvas, (x, y + 2), (width, room, 1), row, look)
+        _draw_chip(canvas, (x, y + 3), width, row)
         _draw_layers(canvas, (x, y + 4), width, row, look)
         return
     layers = look.layers or "no layers"
@@ -94,21 +99,48 @@ def _draw_body(canvas: Canvas, at: Place, size: Place, row: NodeRow, look: CardL
     canvas.right(x + width, y + 2, layers, f"{row.hue} b" if look.runs else "faint")
 
 
+def _draw_tall(canvas: Canvas, at: Place, size: Place, row: NodeRow, look: CardLook) -> None:
+    """Load and speed as graphs, with all the lines that the card has over."""
+    x, y = at
+    width, height = size
+    lines = (height - 3) // 2
+    room = width - LABEL_CELLS - 9
+    label = text.percent(row.load).strip()
+    canvas.put(x, y + 1, row.load_label, "dim")
+    canvas.right(x + width, y + lines, label, "text b")
+    graph(canvas, (x + LABEL_CELLS, y + 1), (room, lines), look.loads, row.hue)
+    _draw_speed(canvas, (x, y + 1 + lines), (width, room, lines), row, look)
+    _draw_chip(canvas, (x, y + height - 2), width, row)
+    _draw_layers(canvas, (x, y + height - 1), width, row, look)
+
+
+def _draw_chip(canvas: Canvas, at: Place, width: int, row: NodeRow) -> None:
+    x, y = at
+    warmth = _warmth(row)
+    canvas.put(x, y, text.shorten(row.chip, width - len(warmth) - 1), "dim")
+    canvas.right(x + width, y, warmth, "dim")
+
+
 def _label(canvas: Canvas, at: Place, width: int, label: str, figure: str) -> None:
     x, y = at
     canvas.put(x, y, label, "dim")
     canvas.right(x + width, y, figure, "text")
 
 
-def _draw_speed(canvas: Canvas, at: Place, size: Place, row: NodeRow, look: CardLook) -> None:
+def _draw_speed(
+    canvas: Canvas, at: Place, size: tuple[int, int, int], row: NodeRow, look: CardLook
+) -> None:
     x, y = at
-    width, room = size
+    width, room, lines = size
     label = f"{row.speed:.1f} t/s" if row.speed else "idle"
     canvas.put(x, y, "out", "dim")
-    canvas.right(x + width, y, label, "text b" if row.speed else "faint")
+    canvas.right(x + width, y + lines - 1, label, "text b" if row.speed else "faint")
     peak = max((*look.speeds, 1.0))
     values = [value / peak for value in look.speeds]
-    columns(canvas, (x + LABEL_CELLS, y), room, values, row.hue)
+    if lines > 1:
+        graph(canvas, (x + LABEL_CELLS, y), (room, lines), values, row.hue)
+    else:
+        columns(canvas, (x + LABEL_CELLS, y), room, values, row.hue)
 
 
 def _draw_layers(canvas: Canvas, at: Place, width: int, row: NodeRow, look: CardLook) -> None:

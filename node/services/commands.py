@@ -141,7 +141,8 @@ class Commands:
     async def run(self) -> None:
         """Send again what is due, until cancelled."""
         while True:
-            await self._wakeup.wait(RESEND_SECONDS / 2)
+            due = min((pending.due for pending in self._pending.values()), default=None)
+            await self._wakeup.wait(None if due is None else max(0.0, due - clock.monotonic()))
             now = clock.monotonic()
             for pending in list(self._pending.values()):
                 if pending.due <= now:
@@ -160,6 +161,7 @@ class Commands:
         try:
             with anyio.move_on_after(timeout_seconds):
                 self._post(pending, clock.monotonic())
+                self._wakeup.ring()
                 return await receive.receive()
         finally:
             del self._pending[id_]

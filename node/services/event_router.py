@@ -49,6 +49,7 @@ from node.services.router_figures import router_figures
 from node.services.state_store import StateStore, decode_state, encode_state
 
 TICK_SECONDS = 0.05
+LONE_TICK_SECONDS = 0.2
 YIELD_AGAIN_SECONDS = 10.0
 SLEEP_SECONDS = 3.0
 """The wall clock outrunning the other by more than this is taken for sleep."""
@@ -224,7 +225,8 @@ class EventRouter:
             if proposals:
                 self._perform(self._replica.propose(now, proposals))
             self._snapshot_if_due()
-            await self._wait_for_tick(now + TICK_SECONDS)
+            lone = self.is_master and not self._peers
+            await self._wait_for_tick(now + (LONE_TICK_SECONDS if lone else TICK_SECONDS))
 
     async def _wait_for_tick(self, due: float) -> None:
         while True:

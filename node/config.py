@@ -70,10 +70,28 @@ class FileSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     peers: Peers | UnsetType = UNSET
 
 
+class AppFileSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the table `[app]` of the config file may hold: how the terminal app looks."""
+
+    theme: Annotated[str, Meta(max_length=64)] = ""
+    ascii: bool = False
+    mouse: bool = True
+    animations: bool = True
+    read_only: bool = False
+    view: Annotated[str, Meta(max_length=64)] = "overview"
+
+
+Key = Annotated[str, Meta(min_length=1, max_length=32)]
+KeyTable = dict[Annotated[str, Meta(max_length=64)], Key | tuple[Key, ...]]
+
+
 class ConfigFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole config file."""
 
     node: FileSettings = FileSettings()
+    app: AppFileSettings = AppFileSettings()
+    keys: KeyTable = {}
+    """Keys of the app's actions, by action."""
 
 
 Kind = TypeVar("Kind")
@@ -142,7 +160,7 @@ def load_config(options: Mapping[str, object]) -> Config:
     settings: dict[str, object] = {
         "state_directory": default_state_directory(),
         "model_directories": (default_model_directory(),),
-        **_as_given(_read_file(config_file())),
+        **_as_given(read_config_file(config_file()).node),
         **_as_given(_convert(given, FileSettings, "options")),
     }
     config = msgspec.convert(settings, Config, dec_hook=_read_path)
@@ -155,16 +173,34 @@ def load_config(options: Mapping[str, object]) -> Config:
     return config
 
 
-def _read_file(path: Path) -> FileSettings:
+def read_config_file(path: Path) -> ConfigFile:
+    """The settings file; every setting has its default where there is no file.
+
+    Raises:
+        UsageError: it can't be read, names a key that does not exist, or a value is off.
+    """
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        words = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        return FileSettings()
+        return ConfigFile()
+    except UnicodeDecodeError as error:
+        raise UsageError.because("config_syntax", f"{path}: {error}") from error
     except OSError as error:
         raise UsageError.because("config_unreadable", f"{path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError.because("config_syntax", f"{path}: {error}") from error
-    return _convert(raw, ConfigFile, str(path)).node
+    return parse_config(words, str(path))
+
+
+def parse_config(words: str, source: str) -> ConfigFile:
+    """Settings from the words of a file.
+
+    Raises:
+        UsageError: as above.
+    """
+    try:
+        raw = tomllib.loads(words)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError.because("config_syntax", f"{source}: {error}") from error
+    return _convert(raw, ConfigFile, source)
 
 
 def _convert(raw: object, kind: type[Kind], source: str) -> Kind:
@@ -174,7 +210,7 @@ def _convert(raw: object, kind: type[Kind], source: str) -> Kind:
         raise UsageError.because(
             "config_value",
             f"{source}: {error}",
-            f"the settings of [node] are {', '.join(FileSettings.__struct_fields__)}",
+            "`exoctl config` explains every setting, and `exoctl config keys` the keys",
         ) from error
 
 

@@ -36,6 +36,8 @@ GARBAGE_THRESHOLD = 50_000
 """Objects made before the collector looks: with what is there frozen, its pauses vanish."""
 FRAMES_PER_SECOND_REMOTE = 5.0
 """Over ssh what is sent costs more than what is drawn."""
+FAULT_SECONDS = 20.0
+"""So long a mistake in the settings is shown."""
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
@@ -110,7 +112,10 @@ class ExoctlApp(App[None], inherit_bindings=False):
         self.set_class(not has_colour, "-plain")
         self.theme = name if has_colour else COLOURLESS
         self.main = MainScreen(self.context, self._monotonic)
+        self.set_keymap({name: ",".join(keys) for name, keys in self.options.keymap.keys.items()})
         self.push_screen(self.main)
+        for fault in (*self.options.keymap.faults, *self.options.faults):
+            self.notify(fault, severity="warning", markup=False, timeout=FAULT_SECONDS)
         self.call_after_refresh(_settle_garbage)
 
     def watch_theme(self, name: str) -> None:

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from tui.actions.keymap import Keymap
+
 
 class AppOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Choices of the command line for the Textual app."""
@@ -14,6 +16,10 @@ class AppOptions(msgspec.Struct, frozen=True, kw_only=True):
     mouse: bool = True
     theme: str = ""
     """Empty takes the app's own default."""
+    keymap: Keymap = Keymap()
+    """The person's own keys."""
+    faults: tuple[str, ...] = ()
+    """What was wrong in the settings: said once, at the start."""
     source: str = ""
     """What the figures come from, where that is no living node: said instead of `live`."""
     view: str = "overview"

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from node.model.ids import InstanceId, ModelId, NodeId, RequestId
 from node.model.session import Entry
+from tui.actions.action import Action, key_text
 from tui.app_options import AppOptions
 from tui.bridge.conversation import Conversation
 from tui.bridge.frame_clock import FRAMES_PER_SECOND
@@ -103,6 +104,10 @@ class Context:
         """Hold the screen still, or let it go on."""
         self._held = None if self._held else self.store.view
         self._held_events = self.store.events_total
+
+    def keys_of(self, action: Action) -> tuple[str, ...]:
+        """The keys of an action, as they are written for people."""
+        return tuple(key_text(key) for key in self.options.keymap.of(action))
 
     def written(self, text: str) -> str:
         """Text as it may be drawn: harmless; all of it, or only its ASCII."""

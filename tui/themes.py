@@ -94,7 +94,38 @@ CONTRAST = Colours(
     hue7="#bcd0f0",
 )
 
-OWN: dict[str, Colours] = {theme.name: theme for theme in (DARK, LIGHT, CONTRAST)}
+COLOUR_BLIND = Colours(
+    name="exoctl-cb",
+    is_dark=True,
+    app="#07090d",
+    pane="#0e131b",
+    raised="#161d28",
+    track="#232d3c",
+    line="#2f3a4a",
+    cursor="#1b3350",
+    text="#f0f3f8",
+    dim="#a3afc0",
+    faint="#6c7a8e",
+    accent="#56b4e9",
+    master="#ffffff",
+    ok="#56b4e9",
+    busy="#9fd0f0",
+    warn="#e69f00",
+    bad="#ff7a1a",
+    idle="#8794a6",
+    code="#0a0e15",
+    hue0="#8cc7f2",
+    hue1="#f0b95c",
+    hue2="#ffffff",
+    hue3="#3d8fd6",
+    hue4="#c78a2c",
+    hue5="#b9c6d6",
+    hue6="#bfe3ff",
+    hue7="#ffd9a0",
+)
+"""Blue, orange, black and white alone: told apart by protan, deutan and tritan eyes."""
+
+OWN: dict[str, Colours] = {theme.name: theme for theme in (DARK, LIGHT, CONTRAST, COLOUR_BLIND)}
 DEFAULT = DARK.name
 COLOURLESS = "ansi-dark"
 """Textual's theme that sends no colours where NO_COLOR is set."""

@@ -44,11 +44,6 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
         """Where its keys act: everywhere, or in one kind of pane."""
         return self.id.partition(".")[0]
 
-    @property
-    def key_text(self) -> str:
-        """Its keys as they are written for people."""
-        return " ".join(key_text(key) for key in self.keys)
-
 
 def key_text(key: str) -> str:
     """A key as it is written for people: `ctrl+p` is `^p`."""

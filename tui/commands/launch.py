@@ -2,9 +2,10 @@
 
 import sys
 
-from node.config import environment_value
+from node.config import config_file, environment_value, read_config_file
 from node.io.node_lock import read_lock
 from node.model.errors import UnreachableError, UsageError
+from tui.actions.keymap import read_keymap
 from tui.app_options import AppOptions
 from tui.commands.console import Console, parse_url
 from tui.commands.up import check_state_directory
@@ -42,10 +43,15 @@ def launch(console: Console) -> int:
 def options_of(console: Console) -> AppOptions:
     """How the app is to look, by the options and the terminal."""
     settings = console.settings
+    file = read_config_file(config_file())
     return AppOptions(
-        read_only=settings.read_only,
-        ascii=settings.ascii or not _speaks_utf8(),
-        theme=settings.theme or "",
+        read_only=settings.read_only or file.app.read_only,
+        ascii=settings.ascii or file.app.ascii or not _speaks_utf8(),
+        theme=settings.theme or file.app.theme,
+        mouse=file.app.mouse and not settings.no_mouse,
+        animations=file.app.animations and not settings.no_anim,
+        view=file.app.view,
+        keymap=read_keymap(file.keys),
     )
 
 

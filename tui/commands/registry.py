@@ -10,6 +10,7 @@ from node.version import __version__
 from tui.commands import (
     chat,
     cluster,
+    config,
     events,
     instances,
     load,
@@ -21,6 +22,7 @@ from tui.commands import (
     replay,
     requests,
     run,
+    service,
     status,
     up,
     wait,
@@ -84,6 +86,7 @@ def build() -> typer.Typer:
     add_command(app, "doctor", local.doctor, panel=_HERE, options=NODE_OPTIONS)
     add_command(app, "demo", demo.demo, panel=_HERE)
     app.add_typer(_config(), name="config", rich_help_panel=_HERE)
+    app.add_typer(_service(), name="service", rich_help_panel=_HERE)
     add_command(app, "record", replay.record, panel=_HERE)
     add_command(app, "replay", replay.replay, panel=_HERE, options=APP_OPTIONS)
     add_command(app, "completion", local.completion, panel=_HERE)
@@ -163,8 +166,27 @@ def _cluster() -> typer.Typer:
     return group
 
 
+def _service() -> typer.Typer:
+    group = _group("service", "The node as a service that starts with your session.")
+    add_command(group, "install", service.service_install, options=NODE_OPTIONS)
+    add_command(group, "status", service.service_status, options=NODE_OPTIONS)
+    add_command(group, "uninstall", service.service_uninstall, options=NODE_OPTIONS)
+    return group
+
+
 def _config() -> typer.Typer:
     group = _group("config", "Settings of a node that is started now.")
     add_command(group, "path", local.config_path)
     add_command(group, "get", local.config_get, options=NODE_OPTIONS)
+    add_command(group, "set", config.config_set)
+    add_command(group, "explain", config.config_explain, options=NODE_OPTIONS)
+    add_command(group, "template", config.config_template, options=NODE_OPTIONS)
+    add_command(group, "keys", config.config_keys)
+
+    def explain(typer_context: typer.Context) -> None:
+        """Settings of nodes and of the app: without a command, all of them explained."""
+        if typer_context.invoked_subcommand is None:
+            config.config_explain(typer_context.obj)
+
+    group.callback(invoke_without_command=True)(explain)
     return group

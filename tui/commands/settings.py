@@ -158,6 +158,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         bool, _option("--read-only", panel=_APP, text="Change nothing in the cluster.")
     ] = False
     ascii: Annotated[bool, _option("--ascii", panel=_APP, text="Draw with ASCII alone.")] = False
+    no_mouse: Annotated[
+        bool, _option("--no-mouse", panel=_APP, text="Leave the mouse to the terminal.")
+    ] = False
+    no_anim: Annotated[bool, _option("--no-anim", panel=_APP, text="Nothing moves.")] = False
     theme: Annotated[
         str | None, _option("--theme", panel=_APP, metavar="NAME", text="Colours of the app.")
     ] = None

@@ -4,7 +4,7 @@ from itertools import zip_longest
 
 from textual.app import ComposeResult
 
-from tui.actions.action import GLOBAL, Action
+from tui.actions.action import GLOBAL
 from tui.actions.catalogue import SCOPE_TITLES
 from tui.actions.everywhere import VIEWS
 from tui.actions.registry import in_scope
@@ -54,9 +54,9 @@ class HelpDialog(Dialog):
             shown.append("list")
         local: list[Parts] = []
         for scope in dict.fromkeys(shown):
-            local += _section(SCOPE_TITLES[scope], in_scope(scope))
+            local += self._section(scope)
         local += _legend()
-        everywhere = _section(SCOPE_TITLES[GLOBAL], in_scope(GLOBAL))
+        everywhere = self._section(GLOBAL)
         left_cells = max(_width(line) for line in everywhere) + GAP_CELLS
         if left_cells + max(_width(line) for line in local) > width:
             return [*local, *everywhere]
@@ -65,6 +65,22 @@ class HelpDialog(Dialog):
             for left, right in zip_longest(everywhere, local)
         ]
 
+    def _section(self, scope: str) -> list[Parts]:
+        lines: list[Parts] = [[(SCOPE_TITLES[scope], "text b")]]
+        for action in in_scope(scope):
+            keys = " ".join(self.context.keys_of(action))
+            if action.id == f"global.{VIEWS[0][0]}":
+                lines.append([(f"{'1-8':<{KEY_CELLS}}", "accent b"), ("Show a view", "text")])
+            if not keys.isdigit():
+                lines.append(
+                    [
+                        (f"{keys:<{KEY_CELLS}}", "accent b"),
+                        (action.title, "text"),
+                        (f"  :{action.command}", "faint"),
+                    ]
+                )
+        return [*lines, []]
+
 
 def _width(parts: Parts) -> int:
     return sum(len(words) for words, _ in parts)
@@ -72,25 +88,6 @@ def _width(parts: Parts) -> int:
 
 def _pad(parts: Parts, width: int) -> Parts:
     return [*parts, (" " * max(0, width - _width(parts)), "text")]
-
-
-def _section(title: str, actions: list[Action]) -> list[Parts]:
-    lines: list[Parts] = [[(title, "text b")]]
-    digits = [action for action in actions if len(action.keys) == 1 and action.keys[0].isdigit()]
-    if digits:
-        lines.append([(f"{'1-8':<{KEY_CELLS}}", "accent b"), ("Show a view", "text")])
-    for action in actions:
-        if action in digits:
-            continue
-        title_text = action.title
-        lines.append(
-            [
-                (f"{action.key_text:<{KEY_CELLS}}", "accent b"),
-                (title_text, "text"),
-                (f"  :{action.command}", "faint"),
-            ]
-        )
-    return [*lines, []]
 
 
 def _legend() -> list[Parts]:

@@ -18,7 +18,7 @@ def palette(shell: Shell) -> CommandPalette:
         async def discover(self) -> Hits:
             for action in ACTIONS:
                 yield DiscoveryHit(
-                    _label(action), partial(_do, shell, action), help=action.key_text
+                    _label(action), partial(_do, shell, action), help=_keys(shell, action)
                 )
 
         async def search(self, query: str) -> Hits:
@@ -32,7 +32,7 @@ def palette(shell: Shell) -> CommandPalette:
                         matcher.highlight(label),
                         partial(_do, shell, action),
                         text=label,
-                        help=action.key_text,
+                        help=_keys(shell, action),
                     )
 
     return CommandPalette(providers=[ActionProvider], placeholder="Search every action")
@@ -40,6 +40,10 @@ def palette(shell: Shell) -> CommandPalette:
 
 def _label(action: Action) -> str:
     return f"{action.title} (:{action.command})"
+
+
+def _keys(shell: Shell, action: Action) -> str:
+    return " ".join(shell.context.keys_of(action))
 
 
 def _do(shell: Shell, action: Action) -> None:

@@ -6,7 +6,7 @@ from textual import events
 from textual.widget import Widget
 from textual.widgets import Input
 
-from tui.actions.action import Action, key_text
+from tui.actions.action import Action
 from tui.actions.everywhere import VIEWS
 from tui.actions.registry import BY_ID, in_scope
 from tui.bridge.store import ALL
@@ -158,7 +158,9 @@ class KeyBar(Painted):
         end = canvas.width - 1
         if not self.is_typing:
             end = canvas.right(end, 0, " quit", "dim")
-            end = canvas.right(end, 0, BY_ID["global.quit"].key_text, "accent b") - len(SEPARATOR)
+            end = canvas.right(
+                end, 0, self.context.keys_of(BY_ID["global.quit"])[0], "accent b"
+            ) - len(SEPARATOR)
         x = 1
         for key, words in shown:
             width = len(key) + 1 + len(words)
@@ -177,13 +179,13 @@ class KeyBar(Painted):
         if self.is_typing:
             keys = [("enter", "send"), ("^j", "newline"), ("esc", "stop, leave the field")]
             return keys + [
-                (key_text(key), action.hint)
+                (key, action.hint)
                 for action in found
-                for key in action.keys
-                if key.startswith("ctrl+")
+                for key in self.context.keys_of(action)
+                if key.startswith("^")
             ]
         return [
-            (key_text(action.keys[0]), action.hint)
+            (self.context.keys_of(action)[0], action.hint)
             for action in found
             if action.id != "global.quit" and not (read_only and action.is_writing)
         ]

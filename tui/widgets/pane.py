@@ -19,6 +19,7 @@ def bindings(*scopes: str) -> list[BindingType]:
             f"screen.act('{action.id}')",
             action.title,
             key_display=key_text(key),
+            id=action.id,
             priority=action.is_priority,
         )
         for scope in scopes

@@ -66,6 +66,11 @@ def internal_error() -> ExoctlError:
 class Dialect(Protocol):
     """How an API family says that something failed."""
 
+    @property
+    def fault_type(self) -> type[msgspec.Struct]:
+        """Body of an error answer."""
+        ...
+
     def fault(self, error: ExoctlError) -> bytes:
         """Body of an error answer; in a stream, its last event."""
         ...
@@ -73,6 +78,8 @@ class Dialect(Protocol):
 
 class ClusterDialect:
     """exoctl's own: the failure with every part of it."""
+
+    fault_type = FaultBody
 
     def fault(self, error: ExoctlError) -> bytes:
         """A `FaultBody`."""
@@ -118,16 +125,17 @@ _OPENAI_TYPES = {
 class OpenAiDialect:
     """OpenAI's. The remedy is part of the message: clients show only that."""
 
+    fault_type = OpenAiFaultBody
+
     def fault(self, error: ExoctlError) -> bytes:
         """An `OpenAiFaultBody`."""
         failure = error.failure
         status = status_of(error)
         default = "server_error" if status >= 500 else "invalid_request_error"
-        message = f"{failure.message}; {failure.remedy}" if failure.remedy else failure.message
         return msgspec.json.encode(
             OpenAiFaultBody(
                 error=OpenAiFault(
-                    message=message,
+                    message=_text(failure),
                     type=_OPENAI_TYPES.get(status, default),
                     param=error.param if isinstance(error, ParameterError) else None,
                     code=failure.code,
@@ -136,11 +144,85 @@ class OpenAiDialect:
         )
 
 
+class AnthropicFault(msgspec.Struct, frozen=True, kw_only=True):
+    """Anthropic's error object."""
+
+    type: str
+    message: str
+
+
+class AnthropicFaultBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of every error answer of Anthropic's dialect."""
+
+    error: AnthropicFault
+    type: str = "error"
+
+
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+class AnthropicDialect:
+    """Anthropic's."""
+
+    fault_type = AnthropicFaultBody
+
+    def fault(self, error: ExoctlError) -> bytes:
+        """An `AnthropicFaultBody`."""
+        status = status_of(error)
+        default = "api_error" if status >= 500 else "invalid_request_error"
+        name = f"{error.param}: " if isinstance(error, ParameterError) else ""
+        fault = AnthropicFault(
+            type=_ANTHROPIC_TYPES.get(status, default), message=name + _text(error.failure)
+        )
+        return msgspec.json.encode(AnthropicFaultBody(error=fault))
+
+
+class OllamaFaultBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of every error answer of Ollama's dialect."""
+
+    error: str
+
+
+class OllamaDialect:
+    """Ollama's."""
+
+    fault_type = OllamaFaultBody
+
+    def fault(self, error: ExoctlError) -> bytes:
+        """An `OllamaFaultBody`."""
+        name = f"{error.param}: " if isinstance(error, ParameterError) else ""
+        return msgspec.json.encode(OllamaFaultBody(error=name + _text(error.failure)))
+
+
+def _text(failure: Failure) -> str:
+    """The remedy is part of the message: clients show only that."""
+    return f"{failure.message}; {failure.remedy}" if failure.remedy else failure.message
+
+
 CLUSTER_DIALECT = ClusterDialect()
 OPENAI_DIALECT = OpenAiDialect()
-_OPENAI_PATHS = ("/v1/chat/", "/v1/completions", "/v1/models")
+ANTHROPIC_DIALECT = AnthropicDialect()
+OLLAMA_DIALECT = OllamaDialect()
+_DIALECTS: tuple[tuple[str, Dialect], ...] = (
+    ("/v1/chat/", OPENAI_DIALECT),
+    ("/v1/completions", OPENAI_DIALECT),
+    ("/v1/responses", OPENAI_DIALECT),
+    ("/v1/embeddings", OPENAI_DIALECT),
+    ("/v1/models", OPENAI_DIALECT),
+    ("/v1/messages", ANTHROPIC_DIALECT),
+    ("/api/", OLLAMA_DIALECT),
+    ("/ollama/", OLLAMA_DIALECT),
+)
 
 
 def dialect_of(path: str) -> Dialect:
     """The dialect that clients of a path understand."""
-    return OPENAI_DIALECT if path.startswith(_OPENAI_PATHS) else CLUSTER_DIALECT
+    return next((each for start, each in _DIALECTS if path.startswith(start)), CLUSTER_DIALECT)

@@ -105,7 +105,8 @@ class Guard:
         _check_site(headers)
         if scope["method"] in _BODY_METHODS:
             _check_body(headers)
-        self._check_token(_values(headers, b"authorization"), scope)
+        keys = [b"bearer " + key for key in _values(headers, b"x-api-key")]  # as Anthropic's do
+        self._check_token(_values(headers, b"authorization") or keys, scope)
 
     def _check_host(self, hosts: list[bytes], scope: Scope) -> None:
         match = _HOST.fullmatch(hosts[0].decode("latin-1").lower()) if len(hosts) == 1 else None

@@ -56,8 +56,10 @@ def _printable(param: str, text: str) -> str:
 
 
 def request_id(text: str) -> RequestId:
-    """A request's id, with or without the prefix that OpenAI's clients see."""
-    return RequestId(_identifier("request", text).removeprefix("chatcmpl-").removeprefix("cmpl-"))
+    """A request's id, with or without the prefix that a dialect's clients see."""
+    for prefix in ("chatcmpl-", "cmpl-", "msg_", "resp_"):
+        text = text.removeprefix(prefix)
+    return RequestId(_identifier("request", text))
 
 
 def read_seconds(query: Mapping[str, str], name: str, default: float, maximum: float) -> float:

@@ -204,7 +204,7 @@ class ChatWriter:
     def _logprobs(self, logprobs: list[TokenLogprob]) -> ChatLogprobs | None:
         if not self._has_logprobs:
             return None
-        return ChatLogprobs([_chosen(each) for each in logprobs])
+        return ChatLogprobs([chosen_token(each) for each in logprobs])
 
     def _number(self, choice: int, calls: list[dict[str, object]]) -> list[dict[str, object]]:
         numbers = self._calls.setdefault(choice, CallNumbers())
@@ -261,7 +261,8 @@ def merge_calls(parts: list[dict[str, object]]) -> list[dict[str, object]]:
     ]
 
 
-def _chosen(each: TokenLogprob) -> ChosenToken:
+def chosen_token(each: TokenLogprob) -> ChosenToken:
+    """A token as OpenAI shows it."""
     return ChosenToken(
         token=each.token,
         logprob=each.logprob,

@@ -6,10 +6,9 @@ from typing import Any
 
 import msgspec
 
-from node.api.faults import OPENAI_DIALECT, OpenAiFaultBody
 from node.api.operation import Operation
 from node.api.people import OMITTED, is_time
-from node.wire.surface import API_VERSION, EXACT, FaultBody
+from node.wire.surface import API_VERSION, EXACT
 
 EXACT_TEMPLATE = "#/components/schemas/{name}"
 PEOPLE_TEMPLATE = "#/components/schemas/{name}ForPeople"
@@ -27,8 +26,11 @@ def build_document(operations: Sequence[Operation], version: str) -> Json:
         if each is not None
     ]
     people = [operation.answer for operation in operations if operation.page]
+    faults = {operation.dialect.fault_type for operation in operations}
     plain, plain_parts = msgspec.json.schema_components(
-        [*exact, FaultBody, OpenAiFaultBody], schema_hook=_any, ref_template=EXACT_TEMPLATE
+        [*exact, *sorted(faults, key=lambda each: each.__name__)],
+        schema_hook=_any,
+        ref_template=EXACT_TEMPLATE,
     )
     shown, shown_parts = msgspec.json.schema_components(
         people, schema_hook=_any, ref_template=PEOPLE_TEMPLATE
@@ -71,9 +73,7 @@ def _describe(operation: Operation, schemas: Iterator[Json], pages: Iterator[Jso
         answer["content"] = {operation.content_type: {"schema": next(schemas)}}
     else:
         answer["content"] = {operation.content_type: {}}
-    is_openai = operation.dialect is OPENAI_DIALECT
-    fault = OpenAiFaultBody.__name__ if is_openai else FaultBody.__name__
-    schema = {"$ref": EXACT_TEMPLATE.format(name=fault)}
+    schema = {"$ref": EXACT_TEMPLATE.format(name=operation.dialect.fault_type.__name__)}
     failure = {
         "description": "It failed, and why",
         "content": {"application/json": {"schema": schema}},

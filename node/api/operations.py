@@ -4,6 +4,7 @@ import msgspec
 
 from node.api import cluster_generate, cluster_orders, cluster_views, events, metrics, service
 from node.api.context import ApiContext
+from node.api.dialect_operations import DIALECT_OPERATIONS
 from node.api.exchange import Exchange
 from node.api.faults import CLUSTER_DIALECT, OPENAI_DIALECT
 from node.api.model_list import OpenAiModel, OpenAiModelList, list_models, show_model
@@ -305,4 +306,11 @@ _SERVICES = (
     _service("/openapi.json", "This document", _show_document, None, _JSON),
 )
 
-OPERATIONS: tuple[Operation, ...] = (*_OPENAI, *_VIEWS, *_ORDERS, *_STREAMS, *_SERVICES)
+OPERATIONS: tuple[Operation, ...] = (
+    *_OPENAI,
+    *DIALECT_OPERATIONS,
+    *_VIEWS,
+    *_ORDERS,
+    *_STREAMS,
+    *_SERVICES,
+)

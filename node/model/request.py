@@ -33,6 +33,8 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
     logit_bias: dict[int, float] = {}
+    repetition_window: int = 0
+    """Tokens at the end that the repetition penalty looks at; 0: all."""
 
 
 class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +62,10 @@ class GenerationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """`none`, or an effort such as `low` that the model's template is told; empty: its own way."""
     reasoning_tokens_max: int = 0
     """Tokens of thinking after which it is ended; 0: as long as it takes."""
+    continue_last: bool = False
+    """The last message, the assistant's, is the beginning of the answer."""
+    count_only: bool = False
+    """Read the prompt, tell its length in the usage, and generate nothing."""
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +128,8 @@ class Finished(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
     reason: FinishReason
     usage: Usage
+    stop_text: str = ""
+    """The stop string that was met; empty where none was."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True, kw_only=True):

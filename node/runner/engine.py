@@ -148,6 +148,9 @@ class Engine:
             logger.exception("request %s", request.id)
             self._emit(request.id, failed(InternalError(failure_of(error))))
             return
+        if request.count_only:
+            self._finish(generation, FinishReason.STOP)
+            return
         self._waiting.append(generation)
         self._admit()
         self._tell_positions()

@@ -120,7 +120,7 @@ class Generation:
             reason = FinishReason.STOP
         if self._text.called_tools and reason is FinishReason.STOP:
             reason = FinishReason.TOOL_CALLS
-        items.append(Finished(reason=reason, usage=self._usage()))
+        items.append(Finished(reason=reason, usage=self._usage(), stop_text=self._text.stop_text))
         return items
 
     def fail(self, kind: type[ExoctlError], failure: Failure) -> Failed:

@@ -77,7 +77,10 @@ class OutputText:
         self._state = machine.make_state(initial)
         self.begins_thinking = initial == REASONING
         self._tool_text: str | None = None
+        self._stop = stop
         self.called_tools = False
+        self.stop_text = ""
+        """The stop string that was met."""
 
     def add(self, token: int) -> Piece:
         """Take one token."""
@@ -98,7 +101,11 @@ class OutputText:
             piece.stopped = True
             return piece
         if text:
+            whole = self._state[3] + text
             self._state, segments = TextStateMachine.split(self._state, text)
+            if self._state[0] is None:
+                met = whole.removesuffix(self._state[3])
+                self.stop_text = max(filter(met.endswith, self._stop), key=len, default="")
             for name, segment in segments:
                 self._route(piece, name, segment)
         return piece

@@ -152,7 +152,9 @@ def _conversation_tokens(tokenizer: Tokenizer, request: GenerationRequest) -> li
         )
     if not request.messages:
         raise UsageError.because("empty_prompt", "the conversation is empty", "write something")
-    options: dict[str, object] = {}
+    options: dict[str, object] = {"add_generation_prompt": not request.continue_last}
+    if request.continue_last:
+        options["continue_final_message"] = True
     if request.reasoning:
         options["enable_thinking"] = request.reasoning != NO_REASONING
         options["reasoning_effort"] = request.reasoning
@@ -160,7 +162,6 @@ def _conversation_tokens(tokenizer: Tokenizer, request: GenerationRequest) -> li
         tokenizer.apply_chat_template(
             [_template_message(message) for message in request.messages],
             tools=[_shown(tool) for tool in tools_of(request)] or None,
-            add_generation_prompt=True,
             **options,
         )
     )

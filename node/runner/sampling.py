@@ -99,7 +99,9 @@ def make_processors(sampling: Sampling, prompt_length: int) -> list[LogitsProces
     """
     processors: list[LogitsProcessor] = []
     if sampling.repetition_penalty not in (0.0, 1.0):
-        processors.append(_repetition(sampling.repetition_penalty))
+        processors.append(
+            _repetition(sampling.repetition_penalty, max(0, sampling.repetition_window))
+        )
     if sampling.presence_penalty or sampling.frequency_penalty:
         processors.append(
             _occurrence(sampling.presence_penalty, sampling.frequency_penalty, prompt_length)
@@ -114,8 +116,9 @@ def _counts(tokens: mx.array, logits: mx.array) -> mx.array:
     return zeros.at[tokens].add(mx.array(1, dtype=logits.dtype)) if tokens.size else zeros
 
 
-def _repetition(penalty: float) -> LogitsProcessor:
+def _repetition(penalty: float, window: int) -> LogitsProcessor:
     def process(tokens: mx.array, logits: mx.array) -> mx.array:
+        tokens = tokens[-window:] if window else tokens
         lowered = mx.where(logits < 0, logits * penalty, logits / penalty)
         return mx.where(_counts(tokens, logits) > 0, lowered, logits)
 

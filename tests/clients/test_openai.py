@@ -13,47 +13,11 @@ from node.config import Config
 from node.model.errors import BusyError, InternalError, UsageError
 from node.model.request import (
     Delta,
-    Finished,
-    FinishReason,
-    GenerationItem,
-    GenerationRequest,
-    TokenLogprob,
-    Usage,
 )
 from tests.clients.openai_checks import MESSAGES, SYNCHRONOUS_CHECKS, check_async_stream
 from tests.fakes.eventually import eventually
 from tests.fakes.fake_handle import MODEL, FakeHandle
-
-WORDS = ["Hel", "lo", " there", ",", " how", " are", " you", "?"]
-ANIMAL = ['{"name": "Tom",', ' "legs": 4,', ' "is_tame": true}']
-
-
-class TalkingHandle(FakeHandle):
-    """A node whose model always says the same, and minds limits, stops and log probabilities."""
-
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationItem, None]:
-        """Say `WORDS`, cut off where the request says so."""
-        words = ANIMAL if request.answer_schema else WORDS
-        text, said = "".join(words), 0
-        ends = [text.find(stop) for stop in request.stop if stop in text]
-        end = min(ends, default=len(text))
-        self.script = []
-        for number, word in enumerate(words):
-            if said >= end or (request.tokens_max and number >= request.tokens_max):
-                break
-            shown = word[: end - said]
-            said += len(word)
-            logprobs: tuple[TokenLogprob, ...] = ()
-            if request.top_logprobs is not None:
-                top = ((word, -0.25), ("other", -1.5))[: request.top_logprobs]
-                logprobs = (TokenLogprob(token=word, logprob=-0.25, top=top),)
-            self.script.append(Delta(index=number, text=shown, tokens=(number,), logprobs=logprobs))
-        full = said < end
-        reason = FinishReason.LENGTH if full else FinishReason.STOP
-        usage = Usage(prompt_tokens=12, output_tokens=len(self.script))
-        self.script.append(Finished(reason=reason, usage=usage))
-        async for item in super().generate(request):
-            yield item
+from tests.fakes.talking_handle import TalkingHandle
 
 
 async def start(handle: FakeHandle, tmp_path: Path, tasks: anyio.abc.TaskGroup) -> str:

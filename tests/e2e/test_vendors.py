@@ -1,10 +1,13 @@
-"""The official `openai` package against a real node with the embedded model."""
+"""The vendors' own packages against a real node with the embedded model."""
 
 from collections.abc import Callable, Generator
 
 import pytest
 
+from tests.clients.anthropic_checks import ANTHROPIC_CHECKS
+from tests.clients.ollama_checks import OLLAMA_CHECKS
 from tests.clients.openai_checks import SYNCHRONOUS_CHECKS, check_async_stream
+from tests.clients.responses_checks import RESPONSES_CHECKS
 from tests.e2e.conftest import MODEL
 from tests.fakes.node_process import NodeProcess, NodeProcesses
 
@@ -20,11 +23,22 @@ def node(module_nodes: NodeProcesses) -> Generator[NodeProcess]:
     assert node.stop() == 0
 
 
-@pytest.mark.parametrize("check", SYNCHRONOUS_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize(
+    "check", [*SYNCHRONOUS_CHECKS, *RESPONSES_CHECKS], ids=lambda check: check.__name__
+)
 def test_the_vendors_client_is_content(
     check: Callable[[str, str], object], node: NodeProcess
 ) -> None:
     check(f"{node.url}/v1", MODEL)
+
+
+@pytest.mark.parametrize(
+    "check", [*ANTHROPIC_CHECKS, *OLLAMA_CHECKS], ids=lambda check: check.__name__
+)
+def test_other_vendors_clients_are_content(
+    check: Callable[[str, str], object], node: NodeProcess
+) -> None:
+    check(node.url, MODEL)
 
 
 async def test_the_vendors_asynchronous_client_streams(node: NodeProcess) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from node.model.command import Accepted, Command, Refused, Wish
-from node.model.ids import InstanceId, ModelId, NodeId, RequestId
+from node.model.ids import CommandId, InstanceId, ModelId, NodeId, RequestId
 from node.model.machine import Address
 from node.model.register import Register
 from node.model.request import GenerationItem, GenerationRequest
@@ -97,9 +97,12 @@ class NodeHandle(Protocol):
         """
         ...
 
-    async def submit(self, command: Command, timeout_seconds: float = 30.0) -> Accepted | Refused:
+    async def submit(
+        self, command: Command, timeout_seconds: float = 30.0, command_id: CommandId | None = None
+    ) -> Accepted | Refused:
         """Have the master decide a command; returns after its decision is committed and applied
-        here. Safe over a change of master: the command keeps its id and never runs twice.
+        here. Safe over a change of master: the command keeps its id and never runs twice. An asker
+        that may have to ask again, of this node or another, chooses the id itself.
 
         Raises:
             TimeoutExpiredError: no answer in time; it may still be carried out.

@@ -7,7 +7,14 @@ from node.api.bounds import TEXT_CHARACTERS_MAX, check_command
 from node.api.cluster_views import require_found, view_instance
 from node.api.context import ApiContext
 from node.api.exchange import Exchange
-from node.api.names import instance_id, instance_name, model_name, read_seconds, request_id
+from node.api.names import (
+    command_id,
+    instance_id,
+    instance_name,
+    model_name,
+    read_seconds,
+    request_id,
+)
 from node.api.pages import send_page, time_limit
 from node.config import parse_address
 from node.core.lookup import find_instance
@@ -36,8 +43,10 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
 
 async def _submit(context: ApiContext, exchange: Exchange, command: Command) -> Accepted | Refused:
     seconds = read_seconds(exchange.query, "timeout", COMMAND_SECONDS, COMMAND_SECONDS_MAX)
+    chosen = exchange.query.get("id")
+    id_ = None if chosen is None else command_id(chosen)
     with time_limit(seconds + GRACE_SECONDS, type(command).__name__):
-        return await context.handle.submit(command, seconds)
+        return await context.handle.submit(command, seconds, id_)
 
 
 def _require_accepted(answer: Accepted | Refused) -> Accepted:

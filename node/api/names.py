@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 
 from node.api.faults import ParameterError
-from node.model.ids import InstanceId, ModelId, RequestId
+from node.model.ids import CommandId, InstanceId, ModelId, RequestId
 
 MODEL_NAME_MAX = 200
 ID_MAX = 64
@@ -37,6 +37,11 @@ def _identifier(param: str, text: str) -> str:
 def instance_id(text: str) -> InstanceId:
     """An instance's id, checked for its characters."""
     return InstanceId(_identifier("instance", text))
+
+
+def command_id(text: str) -> CommandId:
+    """The id that an asker has chosen for its command."""
+    return CommandId(_identifier("command", text))
 
 
 def instance_name(text: str) -> str:

@@ -28,6 +28,9 @@ _STATUSES = {
     "POST /v1/cluster/shutdown": 202,
 }
 _TIMEOUT = QueryParameter("timeout", "number", "seconds to wait for the outcome")
+_COMMAND_ID = QueryParameter(
+    "id", "string", "names the command: asked again with it, of any node, it runs once"
+)
 
 
 def _openai(
@@ -225,7 +228,7 @@ _ORDERS = (
         cluster_orders.submit_command,
         body=Command,
         page=("Answer", Answer),
-        query=(_TIMEOUT,),
+        query=(_TIMEOUT, _COMMAND_ID),
     ),
     _order(
         "POST /v1/cluster/instances",
@@ -233,14 +236,14 @@ _ORDERS = (
         cluster_orders.place_instance,
         body=PlaceOrder,
         page=_ACCEPTED,
-        query=(_TIMEOUT,),
+        query=(_TIMEOUT, _COMMAND_ID),
     ),
     _order(
         "DELETE /v1/cluster/instances/{instance}",
         "Stop an instance",
         cluster_orders.stop_instance,
         page=_ACCEPTED,
-        query=(_TIMEOUT,),
+        query=(_TIMEOUT, _COMMAND_ID),
     ),
     _order(
         "POST /v1/cluster/plan",

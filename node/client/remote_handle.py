@@ -15,7 +15,7 @@ from node.client.transport import Transport
 from node.handle import Invite, LocalView, LogLine, StreamItem
 from node.model.command import Accepted, Answer, Command, Refused, Wish
 from node.model.errors import ExoctlError, InternalError
-from node.model.ids import InstanceId, ModelId, NodeId, RequestId
+from node.model.ids import CommandId, InstanceId, ModelId, NodeId, RequestId
 from node.model.machine import Address
 from node.model.register import Register
 from node.model.request import Failed, Finished, GenerationItem, GenerationRequest
@@ -130,14 +130,19 @@ class RemoteHandle:
             except (ExoctlError, anyio.BrokenResourceError):
                 return  # the end of the stream is what its reader sees of either
 
-    async def submit(self, command: Command, timeout_seconds: float = 30.0) -> Accepted | Refused:
+    async def submit(
+        self, command: Command, timeout_seconds: float = 30.0, command_id: CommandId | None = None
+    ) -> Accepted | Refused:
         """Have the master decide a command; returns once its outcome shows in `state`."""
+        query: dict[str, str | float] = {"timeout": timeout_seconds}
+        if command_id is not None:
+            query["id"] = command_id
         answers = await self._transport.call_for(
             "POST",
             "/v1/cluster/commands",
             Page[Answer],
             body=command,
-            query={"timeout": timeout_seconds},
+            query=query,
             seconds=timeout_seconds + GRACE_SECONDS,
         )
         answer = _only(answers)

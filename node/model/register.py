@@ -48,6 +48,8 @@ class RouterFigures(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     disk_full: bool = False
     disk_trouble: str = ""
     """What is wrong with the disk of its log; empty while all is well."""
+    state_hash: str = ""
+    """Of the whole state at `index_applied`: nodes at the same index have the same."""
 
 
 class HeldModel(msgspec.Struct, frozen=True, kw_only=True):

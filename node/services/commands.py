@@ -38,9 +38,18 @@ _log = logger("commands")
 
 class _Pending(msgspec.Struct):
     message: CommandSent | PlanAsked
-    answers: MemoryObjectSendStream[Answer | Plan]
     due: float
     wait_seconds: float = RESEND_SECONDS
+    waiting: list[MemoryObjectSendStream[Answer | Plan]] = []
+    """One for each that asks; more than one only where they chose the same id."""
+
+    def settle(self, answer: Answer | Plan) -> None:
+        """Tell everyone who waits; a second answer comes too late."""
+        for each in self.waiting:
+            with contextlib.suppress(
+                anyio.WouldBlock, anyio.BrokenResourceError, anyio.ClosedResourceError
+            ):
+                each.send_nowait(answer)
 
 
 class Commands:
@@ -69,8 +78,12 @@ class Commands:
         """Commands that wait for an answer."""
         return len(self._pending)
 
-    async def submit(self, command: Command, timeout_seconds: float) -> Accepted | Refused:
+    async def submit(
+        self, command: Command, timeout_seconds: float, command_id: CommandId | None = None
+    ) -> Accepted | Refused:
         """Have the master decide; returns after the decision is folded into the state here.
+
+        An id stands for its command: asked again with it, the first one's answer comes.
 
         Raises:
             TimeoutExpiredError: no answer in time.
@@ -79,7 +92,9 @@ class Commands:
         if isinstance(command, AdmitNode) and not is_node_id(command.node):
             raise UsageError.because("bad_node_id", f"{command.node[:80]!r} is no node's id")
         deadline = clock.monotonic() + timeout_seconds
-        request = CommandRequest(id=self._new_id(), asked_by=self._node, command=command)
+        request = CommandRequest(
+            id=command_id or self._new_id(), asked_by=self._node, command=command
+        )
         message = CommandSent(request=request, cluster=self._cluster())
         _check_size(message)
         answer = await self._ask(request.id, message, timeout_seconds)
@@ -113,12 +128,7 @@ class Commands:
         expects_plan = isinstance(pending.message, PlanAsked)
         if expects_plan != isinstance(message, PlanAnswered):
             return
-        try:
-            pending.answers.send_nowait(
-                message.plan if isinstance(message, PlanAnswered) else message
-            )
-        except (anyio.WouldBlock, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return
+        pending.settle(message.plan if isinstance(message, PlanAnswered) else message)
 
     def master_changed(self) -> None:
         """Ask the new master at once."""
@@ -133,10 +143,7 @@ class Commands:
             failure = Failure(
                 code=CLUSTER_CHANGED, message="this node belongs to another cluster now"
             )
-            with contextlib.suppress(anyio.WouldBlock):
-                pending.answers.send_nowait(
-                    Refused(id=id_, kind=ConflictError.__name__, failure=failure)
-                )
+            pending.settle(Refused(id=id_, kind=ConflictError.__name__, failure=failure))
 
     async def run(self) -> None:
         """Send again what is due, until cancelled."""
@@ -156,15 +163,17 @@ class Commands:
                 "too_many_commands", f"{PENDING_MAX} commands of this node wait already"
             )
         send, receive = anyio.create_memory_object_stream[Answer | Plan](1)
-        pending = _Pending(message, send, clock.monotonic())
-        self._pending[id_] = pending
+        pending = self._pending.setdefault(id_, _Pending(message, clock.monotonic()))
+        pending.waiting.append(send)
         try:
             with anyio.move_on_after(timeout_seconds):
                 self._post(pending, clock.monotonic())
                 self._wakeup.ring()
                 return await receive.receive()
         finally:
-            del self._pending[id_]
+            pending.waiting.remove(send)
+            if not pending.waiting:
+                del self._pending[id_]
             send.close()
             receive.close()
         raise TimeoutExpiredError.because(

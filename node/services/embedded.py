@@ -22,7 +22,7 @@ from node.model.errors import (
     TimeoutExpiredError,
     UnreachableError,
 )
-from node.model.ids import InstanceId, ModelId, NodeId, RequestId, RunnerId
+from node.model.ids import CommandId, InstanceId, ModelId, NodeId, RequestId, RunnerId
 from node.model.machine import Address
 from node.model.register import Register
 from node.model.request import GenerationItem, GenerationRequest
@@ -94,9 +94,11 @@ class EmbeddedHandle:
         with self._store.feed.reader(backlog) as reader:
             yield reader
 
-    async def submit(self, command: Command, timeout_seconds: float = 30.0) -> Accepted | Refused:
+    async def submit(
+        self, command: Command, timeout_seconds: float = 30.0, command_id: CommandId | None = None
+    ) -> Accepted | Refused:
         """Have the master decide."""
-        return await self._commands.submit(command, timeout_seconds)
+        return await self._commands.submit(command, timeout_seconds, command_id)
 
     async def plan(self, model: ModelId, wish: Wish) -> Plan:
         """Every way to place the model now.

@@ -306,7 +306,9 @@ class EventRouter:
     def figures(self) -> RouterFigures:
         """Where this node is in the ordered log."""
         now = clock.monotonic()
-        return router_figures(now, self._replica, self._order, self._disk, self._elections)
+        return router_figures(
+            now, self._replica, self._order, self._disk, self._elections, self._store.digest()
+        )
 
     def disk_trouble(self) -> str:
         """What is wrong with the disk; empty while all is well."""

@@ -7,7 +7,12 @@ from node.services.log_writer import LogWriter
 
 
 def router_figures(
-    now: float, replica: Replica, order: EventOrder, disk: LogWriter, elections: int
+    now: float,
+    replica: Replica,
+    order: EventOrder,
+    disk: LogWriter,
+    elections: int,
+    state_hash: str,
 ) -> RouterFigures:
     """Every figure of one moment; nothing here is kept."""
     status = disk.status()
@@ -29,4 +34,5 @@ def router_figures(
         elections=elections,
         disk_full=status.disk_full,
         disk_trouble=disk.trouble(now),
+        state_hash=state_hash,
     )

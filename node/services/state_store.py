@@ -1,6 +1,7 @@
 """The process's one fold of the log."""
 
 import collections
+import hashlib
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
@@ -27,6 +28,7 @@ class StateStore:
     def __init__(self) -> None:
         self.feed = Feed(lambda: Snapshot(state=self.state))
         self.state = State()
+        self._digest: tuple[State, str] = (self.state, "")
         self._recent: collections.deque[Entry] = collections.deque(maxlen=RECENT_ENTRIES_MAX)
         self._listeners: list[Callable[[State, State], None]] = []
 
@@ -110,6 +112,13 @@ class StateStore:
     def recent(self) -> list[Entry]:
         """The last committed entries, oldest first."""
         return list(self._recent)
+
+    def digest(self) -> str:
+        """A hash of the whole state; two nodes that folded the same log have the same."""
+        if self._digest[0] is not self.state or not self._digest[1]:
+            text = encode_state(self.state)
+            self._digest = (self.state, hashlib.blake2b(text, digest_size=8).hexdigest())
+        return self._digest[1]
 
     def _set(self, state: State) -> None:
         before, self.state = self.state, state

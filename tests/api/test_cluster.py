@@ -226,6 +226,17 @@ async def test_a_cancel_of_what_does_not_run_says_so(
     assert handle.cancelled == ["q-1"]
 
 
+async def test_an_asker_may_choose_its_command_s_id(
+    handle: FakeHandle, http: httpx2.AsyncClient
+) -> None:
+    command = {"type": "StopInstance", "instance": INSTANCE}
+    answer = await http.post("/v1/cluster/commands?id=c-00ff", json=command)
+    assert answer.json()["items"][0]["id"] == "c-00ff"
+    refused = await http.post("/v1/cluster/commands?id=../x", json=command)
+    assert refused.status_code == 400
+    assert "command" in refused.json()["error"]["message"]
+
+
 async def test_an_error_of_the_node_comes_through(
     handle: FakeHandle, http: httpx2.AsyncClient
 ) -> None:

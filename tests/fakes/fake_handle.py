@@ -287,7 +287,9 @@ class FakeHandle:
             return [Snapshot(state=self.state)]
         return [entry for entry in self.entries if entry.index >= since]
 
-    async def submit(self, command: Command, timeout_seconds: float = 30.0) -> Accepted | Refused:
+    async def submit(
+        self, command: Command, timeout_seconds: float = 30.0, command_id: CommandId | None = None
+    ) -> Accepted | Refused:
         """Record the command; answer what `answers` says next, else accept it."""
         self._check("submit")
         self.commands.append(command)
@@ -300,7 +302,7 @@ class FakeHandle:
         if isinstance(command, PlaceInstance):
             subject = f"i-{len(self.commands):08x}"
         return Accepted(
-            id=CommandId(f"c-{len(self.commands):016x}"),
+            id=command_id or CommandId(f"c-{len(self.commands):016x}"),
             index=self.state.index + 1,
             subject=subject,
         )

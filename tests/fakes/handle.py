@@ -126,13 +126,17 @@ class FakeHandle:
         if self.failure is not None:
             raise self.failure
 
-    async def submit(self, command: Command, timeout_seconds: float = 30.0) -> Accepted | Refused:
+    async def submit(
+        self, command: Command, timeout_seconds: float = 30.0, command_id: CommandId | None = None
+    ) -> Accepted | Refused:
         self._raise()
         self.submitted.append(command)
         if self.refusal is not None:
             return self.refusal
         return Accepted(
-            id=CommandId("c-0000000000000001"), index=self.fixed_state.index, subject="i-5a11c0de"
+            id=command_id or CommandId("c-0000000000000001"),
+            index=self.fixed_state.index,
+            subject="i-5a11c0de",
         )
 
     async def plan(self, model: ModelId, wish: Wish) -> Plan:

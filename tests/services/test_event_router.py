@@ -98,6 +98,7 @@ async def test_two_halves_go_on_and_their_events_are_judged_again_after_healing(
         a.router.publish(cordon(a.node, on=True), done.append)
         b.router.publish(cordon(b.node, on=True), done.append)
         await until(lambda: len(done) == 2)
+        assert a.router.figures().state_hash != b.router.figures().state_hash
         rejection = ProposalRejected(
             id=a.store.recent()[-1].id,
             asked_by=a.node,
@@ -116,6 +117,7 @@ async def test_two_halves_go_on_and_their_events_are_judged_again_after_healing(
             )
         )
         assert a.state == b.state
+        assert a.router.figures().state_hash == b.router.figures().state_hash != ""
         assert len(a.desk.judged + b.desk.judged) >= 1
 
 

@@ -16,7 +16,7 @@ from node.model.command import (
     StopInstance,
 )
 from node.model.errors import ConflictError, InternalError, RefusedError
-from node.model.ids import InstanceId, ModelId
+from node.model.ids import CommandId, InstanceId, ModelId
 from node.model.instance import RunnerPhase
 from node.model.machine import Address
 from node.model.register import RequestFigures
@@ -38,8 +38,10 @@ from tests.fakes.surroundings import isolate
 class FoldingHandle(FakeHandle):
     """Does at once what the command asks for."""
 
-    async def submit(self, command: Command, timeout_seconds: float = 30.0) -> Accepted | Refused:
-        answer = await super().submit(command, timeout_seconds)
+    async def submit(
+        self, command: Command, timeout_seconds: float = 30.0, command_id: CommandId | None = None
+    ) -> Accepted | Refused:
+        answer = await super().submit(command, timeout_seconds, command_id)
         match command:
             case StopInstance(instance=key):
                 left = {k: v for k, v in self.state.instances.items() if k != key}

@@ -95,6 +95,17 @@ def _instance_problems(handle: NodeHandle) -> list[Problem]:
     return problems
 
 
+def _log_positions(handle: NodeHandle) -> list[object]:
+    """How far each node's log is; at the same index every node's state has the same hash."""
+    positions: list[object] = []
+    for node in handle.state.nodes:
+        router = figures(handle, node, RouterFigures)
+        if router is not None:
+            name = node_name(handle.state, node)
+            positions.append({"node": node, "name": name, **fields_of(router)})
+    return positions
+
+
 def _listing(handle: NodeHandle, local: LocalView, problems: list[Problem]) -> Listing:
     state = handle.state
     word = "degraded" if problems else "ok"
@@ -129,6 +140,7 @@ def _listing(handle: NodeHandle, local: LocalView, problems: list[Problem]) -> L
         "instances_ready": ready,
         "instances_total": len(found),
         "requests_running": running,
+        "logs": _log_positions(handle),
         "problems": [fields_of(problem) for problem in problems],
         "local": fields_of(local),
     }

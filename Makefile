@@ -10,7 +10,7 @@ FIRST ?= 0
 NODES ?= 3
 ARGS ?=
 
-.PHONY: setup run test coverage check format bench simulate screenshots lock clean
+.PHONY: setup run test coverage check format bench simulate chaos screenshots lock clean
 
 setup: $(READY)
 
@@ -66,6 +66,9 @@ bench: setup
 
 simulate: setup
 	@$(BIN)/python -m tests.simulation --nodes $(NODES) --seeds $(SEEDS) --first $(FIRST) $(ARGS)
+
+chaos: setup
+	@$(BIN)/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 screenshots: setup
 	@$(BIN)/python screenshots/make.py

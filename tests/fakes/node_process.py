@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -65,6 +66,9 @@ class NodeProcess:
 
     def wait_ready(self) -> "NodeProcess":
         assert self.process.stdout is not None
+        readable, _, _ = select.select([self.process.stdout], [], [], READY_SECONDS)
+        if not readable:
+            raise AssertionError(f"{self.name} is not ready in {READY_SECONDS:g} s")
         line = self.process.stdout.readline()
         if not line:
             code = self.process.wait(STOP_SECONDS)

@@ -1,7 +1,8 @@
-"""One connection of the API: a deadline wherever nothing is being answered, and a cap on them all.
+"""One connection of the API: a deadline wherever the client is waited for, and a cap on them all.
 
-uvicorn waits without end for the first request, and for the rest of a head that has begun. Each
-silent connection holds a file, and a process without files can't work.
+uvicorn waits without end for the first request, for the rest of a head that has begun, and for a
+client that does not read. Each silent connection holds a file, and a process without files can't
+work.
 """
 
 from __future__ import annotations
@@ -26,6 +27,11 @@ CONNECTIONS_SPARE = 16
 FILES_PER_CONNECTION = 4
 """Connections get a quarter of the files: disk, links, runners, the accept queue need theirs."""
 
+WRITE_SECONDS = 65.0
+"""For a client to take `WRITE_BYTES` of what waits for it: a little more than an answer waits, and
+then says so in the log. A closed connection stays open until all is taken, else for ever."""
+WRITE_BYTES = 64 * 1024
+
 _log = logger("api")
 
 
@@ -38,6 +44,7 @@ class Connection(H11Protocol):
     """uvicorn's connection, which closes where a request's head does not come in time."""
 
     _head_timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Wait for the first head, or close where there are too many connections already."""
@@ -54,9 +61,28 @@ class Connection(H11Protocol):
         super().data_received(data)
         self._watch_head()
 
+    def pause_writing(self) -> None:
+        """Much waits for the client: it has until the deadline to take it."""
+        super().pause_writing()
+        if self._write_timer is None:
+            self._watch_write()
+
+    def resume_writing(self) -> None:
+        """It has taken most."""
+        self._forget_write()
+        super().resume_writing()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close an idle connection; one whose client has not taken the last answer, at once."""
+        if self.transport.get_write_buffer_size() and not self.transport.is_closing():
+            self.transport.abort()
+            return
+        super().timeout_keep_alive_handler()
+
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the deadline."""
+        """Forget the deadlines."""
         self._forget_head()
+        self._forget_write()
         super().connection_lost(exc)
 
     def _watch_head(self) -> None:
@@ -70,6 +96,21 @@ class Connection(H11Protocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+    def _watch_write(self) -> None:
+        waiting = self.transport.get_write_buffer_size()
+        self._write_timer = self.loop.call_later(WRITE_SECONDS, self._write_expired, waiting)
+
+    def _write_expired(self, waiting_before: int) -> None:
+        if waiting_before - self.transport.get_write_buffer_size() >= WRITE_BYTES:
+            self._watch_write()  # it is slow, but it reads
+        else:
+            self.transport.abort()
+
+    def _forget_write(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
 
     def _head_expired(self) -> None:
         self._head_timer = None

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import anyio
 import httpx2
+import msgspec
+import psutil
 import pytest
 from anyio.abc import ByteStream
 
@@ -18,6 +20,7 @@ from node.api.connection import connections_max
 from node.api.server import ApiServer
 from node.io.file_limit import file_limit, raise_file_limit
 from tests.api.conftest import make_config, served
+from tests.fakes.eventually import eventually
 from tests.fakes.fake_handle import FakeHandle
 
 HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -42,6 +45,43 @@ async def read_to_end(stream: ByteStream) -> bytes:
                 read += await stream.receive()
             except (anyio.EndOfStream, anyio.BrokenResourceError):
                 return read
+
+
+def connections_to(server: ApiServer) -> int:
+    """How many the server holds open, in whatever state."""
+    held = psutil.Process().net_connections("tcp4")
+    return sum(
+        each.status != psutil.CONN_LISTEN
+        for each in held
+        if each.laddr and each.laddr.port == server.address.port
+    )
+
+
+@pytest.mark.parametrize("path", [b"/v1/cluster/state", b"/v1/cluster/events?follow=1"])
+async def test_whoever_asks_and_never_reads_is_cut_off(
+    path: bytes, server: ApiServer, handle: FakeHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WRITE_SECONDS", 0.3)
+    handle.state = msgspec.structs.replace(handle.state, cluster_name="x" * 20_000_000)
+    async with connected(server) as stream:
+        await stream.send(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await stream.receive(1)
+        assert connections_to(server) == 1
+        await eventually(lambda: connections_to(server) == 0)
+        await eventually(lambda: server.open_count == 0)
+
+
+async def test_whoever_reads_slowly_but_reads_gets_everything(
+    server: ApiServer, handle: FakeHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WRITE_SECONDS", 0.5)
+    handle.state = msgspec.structs.replace(handle.state, cluster_name="x" * 20_000_000)
+    read = 0
+    async with connected(server) as stream:
+        await stream.send(b"GET /v1/cluster/state HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        while read < 20_000_000:
+            read += len(await stream.receive(1_000_000))
+            await anyio.sleep(0.05)
 
 
 @pytest.mark.parametrize("begun", [b"", HEAD[:20]])

@@ -214,6 +214,10 @@ class Field:
         for number in numbers:
             end(self.nodes[number])
         time.sleep(seconds)
+        self.start_again(*numbers)
+
+    def start_again(self, *numbers: int) -> None:
+        """Start nodes that have ended, on their state; returns when they are ready."""
         for number in numbers:
             self.nodes[number] = self._start(number)
         for number in numbers:

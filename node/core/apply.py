@@ -26,6 +26,7 @@ from node.model.event import (
     NodeLost,
     NodeReturned,
     NodeRevoked,
+    ProposalDropped,
     ProposalRejected,
     RunnerChanged,
     RunnerRestartRequested,
@@ -95,7 +96,7 @@ def apply_event(state: State, event: Event, entry: Entry) -> State:
             return _apply_instance(state, event, entry)
         case CommandDecided():
             return _decided(state, event, entry)
-        case DecisionWithdrawn():
+        case DecisionWithdrawn() | ProposalDropped():
             return state
         case ProposalRejected():
             return replace(state, rejections=(*state.rejections, event)[-REJECTIONS_MAX:])

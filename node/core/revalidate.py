@@ -22,6 +22,7 @@ from node.model.event import (
     NodeLost,
     NodeReturned,
     NodeRevoked,
+    ProposalDropped,
     ProposalRejected,
     RunnerChanged,
     RunnerRestartRequested,
@@ -70,6 +71,7 @@ def revalidate(state: State, event: Event, facts: Facts) -> Verdict:
             | NodeReturned()
             | InstanceRemoved()
             | DecisionWithdrawn()
+            | ProposalDropped()
         ):
             return Drop()  # what another master observed; this one observes by itself
         case NodeAdmitted() | NodeRevoked() | NodeCordoned():

@@ -148,6 +148,14 @@ class ProposalRejected(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     command: CommandId | None = None
 
 
+class ProposalDropped(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """An event that was withdrawn after a partition says nothing any more: it is so already, or
+    something newer is known. Nobody need be told.
+    """
+
+    id: EventId
+
+
 Event = (
     ClusterFounded
     | SessionOpened
@@ -166,4 +174,5 @@ Event = (
     | CommandDecided
     | DecisionWithdrawn
     | ProposalRejected
+    | ProposalDropped
 )

@@ -23,13 +23,14 @@ from node.io import clock
 from node.io.wakeup import Wakeup
 from node.log import logger
 from node.model.command import Answer, CommandRequest, Refused
-from node.model.errors import ExoctlError, Failure
+from node.model.errors import ExoctlError
 from node.model.event import (
     CommandDecided,
     DecisionWithdrawn,
     Event,
     NodeLost,
     NodeReturned,
+    ProposalDropped,
     ProposalRejected,
 )
 from node.model.ids import CommandId, NodeId
@@ -125,8 +126,11 @@ class Master:
         if office.decisions:
             _log.info("%d decisions withdrawn: %s", len(office.decisions), reason)
 
-    def revalidate(self, proposal: Proposal) -> ProposalRejected | None:
-        """Judge an event that a partition withdrew, in the light of what is so now."""
+    def revalidate(self, proposal: Proposal) -> ProposalRejected | ProposalDropped | None:
+        """Judge an event that a partition withdrew, in the light of what is so now.
+
+        People hear of what was decided and can't be so; not of what the other half decided too.
+        """
         office = self._office
         event = read_event(proposal.payload)
         if office is None or event is None:
@@ -136,9 +140,7 @@ class Master:
             case Keep():
                 return None
             case Drop():
-                failure = Failure(
-                    code="out_of_date", message=f"{type(event).__name__} no longer holds"
-                )
+                return ProposalDropped(id=proposal.id)
             case Reject(failure=failure):
                 pass
         command = event.command if isinstance(event, CommandDecided) else None

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from node.core.replica.messages import Proposal
-from node.model.event import ProposalRejected
+from node.model.event import ProposalDropped, ProposalRejected
 from node.model.session import Entry, Session
 from node.model.state import State
 
@@ -23,8 +23,10 @@ class MasterDesk(Protocol):
         """Decide no more."""
         ...
 
-    def revalidate(self, proposal: Proposal) -> ProposalRejected | None:
-        """Judge an event that was withdrawn; None: it still holds."""
+    def revalidate(self, proposal: Proposal) -> ProposalRejected | ProposalDropped | None:
+        """Judge an event that was withdrawn: None where it still holds, else what takes its place
+        in the log.
+        """
         ...
 
 
@@ -40,5 +42,5 @@ class NoDesk:
     def lost_mastership(self, reason: str) -> None:
         """Do nothing."""
 
-    def revalidate(self, proposal: Proposal) -> ProposalRejected | None:
+    def revalidate(self, proposal: Proposal) -> ProposalRejected | ProposalDropped | None:
         """Everything holds."""

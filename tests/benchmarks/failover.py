@@ -69,7 +69,7 @@ def is_settled(field: Field) -> bool:
     try:
         routers = [field.router(number) for number in range(NODES)]
         state = field.state(0)
-    except (CallFailed, ValueError):
+    except (CallFailed, KeyError, ValueError):
         return False
     places = {(each.get("index_applied"), each.get("state_hash")) for each in routers}
     lost = any(node["lost"] for node in state["nodes"].values())

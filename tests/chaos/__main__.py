@@ -39,6 +39,7 @@ from tests.fakes.model_files import convert_embedded_model
 
 LATEST_SECONDS = 90.0
 """For a fault that was begun to be undone."""
+FAULTS_SHOWN = 40
 
 
 def _models(root: Path) -> Path:
@@ -160,7 +161,7 @@ class Run:
         self.say(f"load of the machine: {psutil.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 
     def _tell(self) -> int:
-        for fault in self.faults:
+        for fault in self.faults[:FAULTS_SHOWN]:
             self.say(f"WRONG: {fault}")
         self.say("the cluster kept its word" if not self.faults else f"{len(self.faults)} wrong")
         print(f"the same schedule again: make chaos SEED={self.seed} MINUTES={self.minutes:g}")

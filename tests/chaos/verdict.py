@@ -169,7 +169,7 @@ def _faults_of_one(entries: Sequence[Entry]) -> Iterable[str]:
             yield f"{entry.id} is in the log twice"
         seen.add(entry.id)
         writer = (entry.id.origin, entry.id.incarnation)
-        if not entry.resubmitted:
+        if not entry.resubmitted and entry.id.sequence > 0:  # below: a master's own, of its session
             if entry.id.sequence <= last.get(writer, 0):
                 yield f"{entry.id} at {entry.index} stands before an earlier one of its writer"
             last[writer] = entry.id.sequence

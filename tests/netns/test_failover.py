@@ -56,7 +56,7 @@ class Cluster:
         try:
             routers = [self.field.router(number) for number in range(NODES)]
             nodes = self.field.state(self.survivor)["nodes"]
-        except (CallFailed, ValueError):
+        except (CallFailed, KeyError, ValueError):
             return False
         places = {(each.get("index_applied"), each.get("state_hash")) for each in routers}
         return len(places) == 1 and not any(node["lost"] for node in nodes.values())

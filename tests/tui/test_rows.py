@@ -21,6 +21,7 @@ from node.model.event import (
     NodeLost,
     NodeReturned,
     NodeRevoked,
+    ProposalDropped,
     ProposalRejected,
     RunnerChanged,
     RunnerRestartRequested,
@@ -174,6 +175,7 @@ def every_event() -> list[Event]:
         RunnerRestartRequested(instance=instance.instance, attempt=2, reason="asked for"),
         CommandDecided(command=command, asked_by=node.node, events=(placed, placed)),
         DecisionWithdrawn(command=command),
+        ProposalDropped(id=EventId(node.node, 1, 1)),
         ProposalRejected(id=EventId(node.node, 1, 1), asked_by=node.node, failure=failure),
     ]
 

@@ -16,6 +16,7 @@ from tui.viewmodel.rows import EventRow, Level
 Description = tuple[str, str, Level]
 """Subject, summary, level."""
 
+_WithdrawnEvent = facts.DecisionWithdrawn | facts.ProposalDropped | facts.ProposalRejected
 _ClusterEvent = facts.ClusterFounded | facts.SessionOpened | facts.ViewChanged
 _NodeEvent = (
     facts.NodeAdmitted
@@ -97,13 +98,23 @@ def describe(event: Event, names: Names) -> Description:
             return _instance(event, names)
         case facts.CommandDecided():
             return _decided(event, names)
+        case facts.DecisionWithdrawn() | facts.ProposalDropped() | facts.ProposalRejected():
+            return _withdrawn(event, names)
+        case _:
+            return _node(event, names)
+
+
+def _withdrawn(event: _WithdrawnEvent, names: Names) -> Description:
+    match event:
         case facts.DecisionWithdrawn():
             return event.command, "withdrawn", "warn"
+        case facts.ProposalDropped():
+            return "", f"{names.name(event.id.origin)}: withdrawn, nothing is lost by it", "idle"
         case facts.ProposalRejected():
             words = f"{names.name(event.asked_by)}: {event.failure.message}"
             return event.command or "", words, "bad"
         case _:
-            return _node(event, names)
+            assert_never(event)
 
 
 def _cluster(event: _ClusterEvent, names: Names) -> Description:

@@ -125,16 +125,17 @@ def measure_restarts(field: Field) -> None:
     followers = masters = 0
     for _ in range(5):
         settle(field)
-        before = field.state(0)["session"]
+        before = field.term()
         field.nodes[(field.master() + 1) % NODES].kill()
         field.start_again((field.master() + 1) % NODES)
         settle(field)
-        followers += field.state(0)["session"] != before
+        followers += field.term() - before
+        before = field.term()
         master = field.master()
         field.nodes[master].stop()
         field.start_again(master)
         settle(field)
-        masters += field.state(0)["session"]["term"] - before["term"]
+        masters += field.term() - before
     line("master changes at 5 restarts of a follower", str(followers), "0")
     line("master changes at 5 restarts of the master", str(masters), "5")
 
@@ -212,10 +213,10 @@ def measure_flaps(field: Field) -> None:
     loaded = node.cli("load", MODEL, "--nodes", NAMES[runs], "--timeout", "90")
     if loaded.returncode != 0:
         raise AssertionError(loaded.stderr)
-    before = field.state(master)["session"]
+    before = field.term()
     with Steady(field, master) as steady:
         seconds = flap(field, master, runs)
-    changes = field.state(master)["session"]["term"] - before["term"]
+    changes = field.term() - before
     line(f"{FLAPS} flaps in {seconds:.0f} s: master changes", str(changes), "0")
     asked = f"{steady.commands} commands, {len(steady.load.chats)} chats"
     line(f"  failed of {asked}", str(len(steady.failed)), "0")

@@ -105,8 +105,12 @@ class Field:
 
     def state(self, number: int, seconds: float = 10.0) -> dict[str, Any]:
         """A node's state."""
-        found: dict[str, Any] = self.ask(number, "/v1/cluster/state", seconds).item
+        found: dict[str, Any] = self.ask(number, "/v1/cluster/state?exact=1", seconds).item
         return found
+
+    def term(self) -> int:
+        """The highest term that any node is in: each change of master raises it."""
+        return max(self.state(number)["session"][0] for number in range(NODES))
 
     def router(self, number: int) -> dict[str, Any]:
         """A node's own figures about its log; empty before it has any."""

@@ -20,7 +20,7 @@ from node.model.errors import (
     TimeoutExpiredError,
     UsageError,
 )
-from node.model.ids import InstanceId, ModelId, NodeId, RequestId
+from node.model.ids import CommandId, InstanceId, ModelId, NodeId, RequestId
 from node.model.machine import Address
 from node.model.register import Register
 from node.model.request import GenerationItem, GenerationRequest
@@ -134,9 +134,11 @@ class ReplayHandle:
             raise NotFoundError.because("no_model", f"no node had {model} then")
         return plan(self.state, card, wish, facts)
 
-    async def submit(self, command: Command, timeout_seconds: float = 30.0) -> Accepted | Refused:
+    async def submit(
+        self, command: Command, timeout_seconds: float = 30.0, command_id: CommandId | None = None
+    ) -> Accepted | Refused:
         """Nothing can be changed."""
-        del command, timeout_seconds
+        del command, timeout_seconds, command_id
         raise _past()
 
     def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationItem, None]:

@@ -120,13 +120,14 @@ class NodeProcess:
         """End it cleanly by a signal and return its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        return self._reap()
+        return self.reap()
 
     def kill(self) -> None:
         self.process.kill()
-        self._reap()
+        self.reap()
 
-    def _reap(self) -> int:
+    def reap(self) -> int:
+        """Wait for its end; its exit code."""
         code = self.process.wait(STOP_SECONDS)
         if self.process.stdout is not None:
             self.process.stdout.close()
@@ -161,9 +162,11 @@ class NodeProcesses:
         return nodes
 
     def close(self) -> None:
-        for node in self.nodes:
-            if node.process.poll() is None:
-                node.stop()
+        running = [node for node in self.nodes if node.process.poll() is None]
+        for node in running:
+            node.process.send_signal(signal.SIGTERM)
+        for node in running:
+            node.reap()
         for process in self.processes():
             process.kill()
 

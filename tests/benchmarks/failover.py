@@ -149,7 +149,9 @@ class Steady:
         self.commands = 0
         self.failed: list[str] = []
         self._stop = threading.Event()
-        self._threads = [threading.Thread(target=each) for each in (self._command, self._chat)]
+        self._threads = [
+            threading.Thread(target=each, daemon=True) for each in (self._command, self._chat)
+        ]
 
     def __enter__(self) -> Self:
         for thread in self._threads:

@@ -154,7 +154,10 @@ class Field:
                 return None
             self._busy |= struck
         thread = threading.Thread(
-            target=self._run, args=(fault, node, other, struck), name=f"fault {fault.kind.value}"
+            target=self._run,
+            args=(fault, node, other, struck),
+            name=f"fault {fault.kind.value}",
+            daemon=True,
         )
         thread.start()
         return thread

@@ -85,7 +85,7 @@ class Load:
         """Begin."""
         for number in range(NODES):
             for work in (self._command, self._chat):
-                thread = threading.Thread(target=self._run, args=(work, number))
+                thread = threading.Thread(target=self._run, args=(work, number), daemon=True)
                 thread.start()
                 self._threads.append(thread)
 

@@ -150,6 +150,8 @@ class ReplicaCluster:
         self.now = 100.0
         self.timing = timing or Timing()
         self.limits = limits or Limits()
+        self.tick_seconds = self.timing.tick_seconds
+        """How often ticks come; more than the timing says makes every node's loop lag."""
         self.cut: set[tuple[str, str]] = set()
         self.dropping: Callable[[str, str, ReplicaMessage], bool] = deliver_all
         self.sent: list[tuple[str, str, ReplicaMessage]] = []
@@ -180,7 +182,7 @@ class ReplicaCluster:
                 heapq.heappop(self._queue)[2]()
             else:
                 self.now = self._next_tick
-                self._next_tick += self.timing.tick_seconds
+                self._next_tick += self.tick_seconds
                 self._tick()
         self.now = end
 

@@ -123,6 +123,16 @@ class Contacts:
             return False
         return now - heard_at < self._master_dead_seconds and now < contact.dead_at
 
+    def give_up(self, now: float, master: NodeId) -> None:
+        """The master was silent for too long: it is dead to everything until it is heard again.
+
+        A node whose loop lags is more patient with its other peers; a new master that still counted
+        this one among the living would wait for its disk.
+        """
+        contact = self.peers.get(master)
+        if contact is not None and now - contact.heard_at >= self._master_dead_seconds:
+            contact.dead_at = min(contact.dead_at, now)
+
     def alive(self, now: float) -> list[NodeId]:
         """Peers that are alive."""
         return [peer for peer in self.peers if self.is_alive(now, peer)]

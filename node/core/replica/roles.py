@@ -125,6 +125,7 @@ class Roles:
         if self._contacts.is_master_alive(now, following.master, following.heard_at):
             following.tick(now)
         else:
+            self._contacts.give_up(now, following.master)
             self.look(now, f"master {short(following.master)} lost")
 
     def _tick_looking(self, now: float) -> None:

@@ -268,6 +268,19 @@ def test_a_node_whose_own_loop_lags_gives_others_more_time() -> None:
     assert replica.is_alive(late + 2.0, NodeId("b"))
 
 
+def test_a_new_master_does_not_wait_for_the_disk_of_the_one_it_took_for_dead() -> None:
+    cluster = settled("a", "b", "c")
+    cluster.tick_seconds = 0.4  # loops that lag have more patience with others than with a master
+    cluster.run(2.0)
+    assert cluster.masters() == ["a"]
+    cluster.power_off("a")
+    cluster.run_until(lambda: len(cluster.masters()) == 1, 4.0)
+    (master,) = cluster.masters()
+    assert cluster.nodes[master].replica.in_sync == ("b", "c")
+    cluster.publish("b", "at once")
+    assert cluster.run_until(lambda: cluster.nodes["b"].text() == ["at once"], 0.9) < 0.9
+
+
 @pytest.mark.parametrize("count", [2, 3])
 def test_a_planned_hand_over_takes_less_than_a_third_of_a_second(count: int) -> None:
     cluster = settled(*"abc"[:count])

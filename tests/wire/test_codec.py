@@ -50,7 +50,7 @@ ENTRY = Entry(session=SESSION, index=42, id=EVENT, payload=b"\x81event", written
 REQUEST = RequestId("q-0000000000000001")
 
 REPLICA_MESSAGES: tuple[ReplicaMessage, ...] = (
-    Heartbeat(CLUSTER, 2, Role.FOLLOWING, SESSION, A, POSITION, 41, 3, 0, 3),
+    Heartbeat(CLUSTER, 2, Role.FOLLOWING, SESSION, A, POSITION, 41, 3, 0, 3, relayed=True),
     Campaign(CLUSTER, POSITION, 0, 3),
     Append(CLUSTER, SESSION, POSITION, (ENTRY, ENTRY), 41),
     AppendAck(CLUSTER, SESSION, 42),

@@ -104,10 +104,15 @@ class Contacts:
             contact.refused = refused
             dead_at = -math.inf if refused else now + self._timing.disconnected_seconds
             contact.dead_at = min(contact.dead_at, dead_at)
-        for other in self.peers.values():
-            if other.via == peer:
-                other.via = None
-                other.dead_at = -math.inf
+        for other, contact in self.peers.items():
+            if contact.via == peer:
+                self.lose_relayed(other)
+
+    def lose_relayed(self, peer: NodeId) -> None:
+        """The node by way of which the peer is heard hears it no more."""
+        contact = self.peers[peer]
+        contact.via = None
+        contact.dead_at = -math.inf
 
     def is_alive(self, now: float, peer: NodeId) -> bool:
         """Whether the peer was heard lately enough."""
@@ -142,6 +147,15 @@ class Contacts:
         contact = self.peers.get(peer)
         return contact is not None and contact.linked and contact.via is None
 
+    def relay_of(self, peer: NodeId) -> NodeId | None:
+        """The node by way of which the peer is heard; None where it is not so."""
+        contact = self.peers.get(peer)
+        return None if contact is None else contact.via
+
+    def is_reached(self, peer: NodeId) -> bool:
+        """Whether there is a way to the peer: a live link, or a third node."""
+        return self.is_direct(peer) or self.relay_of(peer) is not None
+
     def all_tried(self, now: float) -> bool:
         """Whether each peer is either heard, or known to be gone."""
         return all(
@@ -150,11 +164,15 @@ class Contacts:
 
     # -- what they said --------------------------------------------------------------------
 
-    def voucher(self, now: float) -> tuple[NodeId, NodeId] | None:
-        """A live peer that lately vouched for a master other than this node, and that master."""
+    def voucher(self, now: float, *, can_relay: bool = False) -> tuple[NodeId, NodeId] | None:
+        """A live peer that lately vouched for a master other than this node, and that master;
+        `can_relay`: one that hears it directly.
+        """
         for peer, contact in self.peers.items():
             beat = self.fresh_beat(now, contact)
             if beat is None or beat.master in ("", self._node):
+                continue
+            if can_relay and beat.relayed:
                 continue
             if self.is_alive(now, peer):
                 return peer, beat.master

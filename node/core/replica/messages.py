@@ -43,13 +43,15 @@ class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag=1):
     session: Session
     """The session the sender masters, follows, or last was in."""
     master: NodeId
-    """The master it vouches for, heard on a live link; itself where it masters; else empty."""
+    """The master it vouches for, because it hears it; itself where it masters; else empty."""
     last: Position
     commit: int
     view_size: int
     """Where it masters: how many nodes hear it as their master, itself included; else 0."""
     priority: int
     term_highest: int
+    relayed: bool = False
+    """It hears that master by way of a third node: it can't relay to it in turn."""
 
 
 class Campaign(msgspec.Struct, frozen=True, array_like=True, tag=2):

@@ -285,6 +285,14 @@ class Roles:
             own = self._ledger.session
             if message.incarnation > own.incarnation or session >= own:
                 self.look(now, f"master {short(peer)} gave up")
+        elif following is not None and self._is_relayed_no_more(following, peer, message):
+            self._contacts.lose_relayed(following.master)
+            self.look(now, f"{short(peer)} relays to its master no more")
+
+    def _is_relayed_no_more(self, following: Following, peer: NodeId, message: Heartbeat) -> bool:
+        """Whether the master is heard by way of a peer, and that one hears it no more."""
+        relay = self._contacts.relay_of(following.master)
+        return relay == peer and message.master != following.master
 
     def _take_master_heartbeat(self, now: float, peer: NodeId, message: Heartbeat) -> None:
         session = message.session
@@ -372,28 +380,31 @@ class Roles:
     # -- sending ---------------------------------------------------------------------------
 
     def _vouched(self, now: float) -> NodeId:
+        """The master that this node hears, itself where it masters."""
         if self.reign is not None:
             return self._node
         following = self.following
-        if following is None:
+        if following is None or not self._contacts.is_reached(following.master):
             return _NOBODY
         heard = self._contacts.is_master_alive(now, following.master, following.heard_at)
-        return following.master if heard and self._contacts.is_direct(following.master) else _NOBODY
+        return following.master if heard else _NOBODY
 
     def heartbeat(self, now: float) -> Heartbeat:
         """Where this node stands."""
         ledger = self._ledger
+        master = self._vouched(now)
         return Heartbeat(
             ledger.cluster,
             self._incarnation,
             self.role,
             ledger.session,
-            self._vouched(now),
+            master,
             ledger.log.last,
             ledger.commit_index,
             0 if self.reign is None else self._contacts.view_size(now),
             self.priority,
             ledger.term_highest,
+            relayed=self._contacts.relay_of(master) is not None,
         )
 
     def _campaign(self) -> Campaign:
@@ -413,7 +424,7 @@ class Roles:
 
     def _beat_by_voucher(self, now: float, message: Heartbeat) -> None:
         """While looking: where a peer hears a master that this node does not, ask it to relay."""
-        vouched = self._contacts.voucher(now)
+        vouched = self._contacts.voucher(now, can_relay=True)
         if vouched is not None:
             voucher, master = vouched
             if voucher != master and master in self._contacts.peers:

@@ -163,6 +163,15 @@ def test_the_third_node_in_between_may_fail_too() -> None:
     cluster.settle()
 
 
+def test_a_node_that_is_relayed_learns_from_the_relay_that_the_master_is_gone() -> None:
+    cluster = settled("a", "b", "c")
+    cluster.cut = {("a", "c"), ("c", "a")}
+    cluster.run(4.0)
+    assert cluster.nodes["c"].replica.master == "a"
+    cluster.kill("a")
+    assert cluster.settle() < 1.5
+
+
 def test_two_masters_that_meet_become_one() -> None:
     cluster = settled("a", "b", "c")
     cluster.part("a", "b c")
@@ -200,6 +209,23 @@ def test_masters_that_can_not_reach_each_other_do_not_duel() -> None:
     assert cluster.masters() == ["c"]
     assert cluster.nodes["a"].replica.master == "c"
     assert cluster.nodes["c"].replica.session.term <= 3
+
+
+def test_a_master_that_does_not_hear_the_other_does_not_duel_with_it() -> None:
+    cluster = settled("a", "b", "c", "d")
+    cluster.part("a b c", "d")
+    cluster.cut |= {("a", "b"), ("b", "a")}
+    cluster.run(5.0)
+    assert cluster.masters() == ["a", "d"]
+    assert cluster.nodes["b"].replica.master == "a", "by way of c"
+    # Now d reaches b; and a hears d, though d does not hear a.
+    cluster.cut -= {("b", "d"), ("d", "b"), ("d", "a")}
+    cluster.run(3.0)
+    assert cluster.masters() == ["a"]
+    assert cluster.nodes["a"].replica.session.term <= 6
+    cluster.mend()
+    cluster.settle()
+    assert cluster.masters() == ["a"]
 
 
 def test_a_master_refused_for_a_later_session_that_is_over_begins_a_still_later_one() -> None:

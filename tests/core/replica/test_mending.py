@@ -64,6 +64,18 @@ def test_withdrawn_events_are_offered_again_and_marked() -> None:
     assert cluster.nodes["a"].replica.figures.orphans == 0
 
 
+def test_thousands_of_withdrawn_events_are_back_within_seconds() -> None:
+    cluster = settled("a", "b", "c")
+    parted(cluster, "a", "b c")
+    texts = publish_many(cluster, "a", 2000)
+    cluster.run(1.0)
+    cluster.publish("b", "large")
+    cluster.run(1.0)
+    cluster.mend()
+    cluster.settle(seconds_max=5.0)
+    assert cluster.nodes["c"].text() == ["large", *texts]
+
+
 def test_what_no_longer_holds_is_rejected_under_its_own_id() -> None:
     cluster = settled("a", "b", "c")
     parted(cluster, "a", "b c")

@@ -7,7 +7,7 @@ READY := $(VENV)/ready
 FREE_MB_NEEDED := 3000
 SEEDS ?= 300
 FIRST ?= 0
-NODES ?= 3
+NODES ?=
 ARGS ?=
 
 .PHONY: setup run test coverage check format bench simulate chaos screenshots lock clean
@@ -65,7 +65,7 @@ bench: setup
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
 
 simulate: setup
-	@$(BIN)/python -m tests.simulation --nodes $(NODES) --seeds $(SEEDS) --first $(FIRST) $(ARGS)
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST) $(if $(NODES),--nodes $(NODES)) $(ARGS)
 
 chaos: setup
 	@$(BIN)/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)

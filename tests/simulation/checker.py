@@ -19,6 +19,8 @@ from collections.abc import Iterable
 
 from node.core.replica.durable import Appended, SessionKept, SnapshotKept, Truncated
 from node.core.replica.effects import Write
+from node.core.replica.messages import Append, ReplicaMessage, Submit
+from node.core.replica.timing import Limits
 from node.model.ids import NodeId
 from node.model.session import NO_POSITION, NO_SESSION, Entry, EventId, Position, Session
 
@@ -94,6 +96,19 @@ class Checker:
         seen = self._history.setdefault(key, (entry, previous))
         if seen[1] != previous or (seen[0] is not entry and seen[0] != entry):
             raise ViolationError(f"I2: {node} has {entry.id} after {previous} at {key}, not {seen}")
+
+    def sent(self, message: ReplicaMessage, limits: Limits) -> None:
+        """I11: no message is larger than agreed, but for a single entry that is."""
+        if isinstance(message, Append):
+            sizes = [len(entry.payload) for entry in message.entries]
+            count_max = limits.entries_per_append
+        elif isinstance(message, Submit):
+            sizes = [len(proposal.payload) for proposal in message.proposals]
+            count_max = limits.proposals_per_submit
+        else:
+            return
+        if len(sizes) > count_max or (len(sizes) > 1 and sum(sizes) > limits.bytes_per_append):
+            raise ViolationError(f"I11: {len(sizes)} events of {sum(sizes)} bytes in one message")
 
     def acknowledge(self, ids: Iterable[EventId], entries: tuple[Entry, ...]) -> None:
         """A writer saw its events committed."""

@@ -17,7 +17,7 @@ class Mode(StrEnum):
     PARTITION = "partition"
     """Partitions, one-way and single cuts, no crash."""
     PERMANENT = "permanent"
-    """One master is lost with its disk, once."""
+    """One node, mostly the master, is lost with its disk, once."""
     KILLED = "killed"
     """One master's process is killed, once, and not started again before the end."""
     POWER_CUT = "power_cut"
@@ -30,6 +30,10 @@ class Mode(StrEnum):
     """Nodes lose their disk while all is well, and join again by snapshot."""
     RESTART = "restart"
     """Nodes other than the master are restarted, nothing else."""
+    WILD = "wild"
+    """As `all`; and machines sleep, and links fail each way by itself, in any pattern."""
+    ONE_AT_A_TIME = "one_at_a_time"
+    """One failure of one node, and the next only when all are in sync again; no partition."""
 
 
 class Faults:
@@ -51,6 +55,8 @@ class Faults:
             Mode.HAND_OVER: self._draw_hand_over,
             Mode.JOIN: self._draw_join,
             Mode.RESTART: self._draw_restart,
+            Mode.WILD: self._draw_wild,
+            Mode.ONE_AT_A_TIME: self._draw_one_at_a_time,
         }
         self._draw = draws[mode]
         first = random.uniform(2, 4)
@@ -146,6 +152,25 @@ class Faults:
     def _mend(self, pairs: set[tuple[int, int]]) -> None:
         self._simulation.cut = self._simulation.cut - pairs
 
+    def _tangle(self) -> None:
+        """Cut any links in any direction: what a node hears says nothing of who hears it."""
+        simulation = self._simulation
+        chance = simulation.random.uniform(0.1, 0.6)
+        pairs = {
+            (one, other)
+            for one in range(len(simulation.ids))
+            for other in range(len(simulation.ids))
+            if one != other and simulation.random.random() < chance
+        }
+        simulation.cut = pairs
+        simulation.later(simulation.random.uniform(0.5, 8), self._mend, pairs)
+
+    def _sleep(self) -> None:
+        simulation = self._simulation
+        up = simulation.running()
+        if up:
+            simulation.sleep(simulation.random.choice(up), simulation.random.uniform(0.5, 12))
+
     def _flap(self) -> None:
         simulation = self._simulation
         if len(simulation.ids) > 1:
@@ -193,6 +218,38 @@ class Faults:
             self._hand_over()
         return random.uniform(1.5, 6)
 
+    def _draw_wild(self) -> float:
+        chance = self._simulation.random.random()
+        if chance < 0.2:
+            self._tangle()
+        elif chance < 0.3:
+            self._sleep()
+        else:
+            return self._draw_all()
+        return self._simulation.random.uniform(1.5, 6)
+
+    def _draw_one_at_a_time(self) -> float:
+        simulation = self._simulation
+        if not simulation.is_all_in_sync():
+            return 0.5
+        chance = simulation.random.random()
+        if chance < 0.5:
+            self._crash_any()
+        elif chance < 0.6:
+            self._crash_after_acknowledgement()
+        elif chance < 0.7:
+            self._freeze()
+        elif chance < 0.8:
+            self._sleep()
+        elif chance < 0.85:
+            self._slow_disk()
+        elif chance < 0.9:
+            self._flap()
+        else:
+            self._hand_over()
+        # A node that sleeps or is frozen is in sync for its master until that has noticed.
+        return 13.0
+
     def _draw_crash(self) -> float:
         chance = self._simulation.random.random()
         if chance < 0.3:
@@ -212,11 +269,15 @@ class Faults:
         return self._simulation.random.uniform(1.5, 6)
 
     def _draw_permanent(self) -> float:
-        if self._simulation.random.random() < 0.5:
+        simulation = self._simulation
+        chance = simulation.random.random()
+        if chance < 0.4:
             self._crash_after_acknowledgement()
-        else:
+        elif chance < 0.8:
             self.crash_a_master()
-        return self._simulation.fault_seconds
+        else:
+            self._lose(simulation.random.randrange(len(simulation.ids)))
+        return simulation.fault_seconds
 
     def _draw_killed(self) -> float:
         simulation = self._simulation

@@ -5,7 +5,7 @@ from random import Random
 
 import msgspec
 
-from node.core.event_order import EventOrder, Published, Released
+from node.core.event_order import OUTBOX_MAX, EventOrder, Published, Released
 from node.core.replica.durable import KnownWriter, Recovered, SnapshotImage
 from node.core.replica.effects import (
     BecameMaster,
@@ -30,7 +30,11 @@ from node.model.session import Entry, Position
 from tests.simulation.checker import ViolationError, fold
 from tests.simulation.world import Surroundings
 
-OUTBOX_BOUND = 4096
+# pyright: reportPrivateUsage=false
+
+SLEEP_NOTICED_SECONDS = 3.0
+"""A shorter sleep is not told: the shell can't tell it from a wall clock that was set."""
+BOUNDS_EVERY_TICKS = 20
 
 
 class SimulatedNode:
@@ -57,6 +61,7 @@ class SimulatedNode:
         self.state = _state_of(image)
         self.tip: int | None = None
         self._tip_index = -1
+        self._ticks = 0
         self.snapshot_due = index + simulation.snapshot_every
         log = ledger_of(self.replica).log
         simulation.checker.booted(
@@ -66,6 +71,19 @@ class SimulatedNode:
     def now(self) -> float:
         """This node's own clock."""
         return self.simulation.time * self.clock_rate + self.clock_offset
+
+    def stop_clock(self) -> None:
+        """Its machine falls asleep."""
+        self.clock_offset = self.now()
+        self.clock_rate = 0.0
+
+    def wake(self, slept_seconds: float) -> None:
+        """Its machine wakes: the clock goes on from where it stood."""
+        now = self.clock_offset
+        self.clock_rate = self.simulation.clock_rates[self.place]
+        self.clock_offset = now - self.simulation.time * self.clock_rate
+        if slept_seconds > SLEEP_NOTICED_SECONDS:
+            self.perform(self.replica.woke(now, slept_seconds))
 
     # -- what happens to it ------------------------------------------------------------------
 
@@ -85,6 +103,9 @@ class SimulatedNode:
         again = self.order.tick(now)
         if again:
             self.perform(self.replica.propose(now, again))
+        self._ticks += 1
+        if self._ticks % BOUNDS_EVERY_TICKS == 0:
+            self.check_bounds()
 
     # -- what it does ------------------------------------------------------------------------
 
@@ -195,17 +216,25 @@ class SimulatedNode:
             return self.replica.reject_resubmission(now, event_id, b"rejected")
         return self.replica.accept_resubmission(now, event_id)
 
-    # -- at the end --------------------------------------------------------------------------
+    # -- its bounds --------------------------------------------------------------------------
 
     def check_bounds(self) -> None:
         """I11."""
-        figures = self.replica.figures
         limits = self.simulation.limits
-        writers = len(self.simulation.ids)
-        if figures.held > limits.held_per_writer * writers or figures.orphans > limits.orphans:
-            raise ViolationError(f"I11: {self.id} {figures}")
-        if self.order.unacknowledged > OUTBOX_BOUND:
-            raise ViolationError(f"I11: {self.id} outbox {self.order.unacknowledged}")
+        held, revalidations = sizes_of(self.replica)
+        sizes = {
+            "outbox": (self.order.unacknowledged, OUTBOX_MAX),
+            "orphans": (len(ledger_of(self.replica).orphans), limits.orphans),
+            "reordered": (
+                self.replica.figures.held,
+                limits.held_per_writer * len(self.simulation.ids),
+            ),
+            "held messages": (held, limits.held_messages),
+            "revalidations": (revalidations, limits.revalidations),
+        }
+        for name, (size, size_max) in sizes.items():
+            if size > size_max:
+                raise ViolationError(f"I11: {self.id} has {size} {name}, {size_max} are allowed")
 
     def is_mastering(self) -> bool:
         """Whether it masters now."""
@@ -218,7 +247,13 @@ def _state_of(image: SnapshotImage | None) -> int:
 
 def ledger_of(replica: Replica) -> Ledger:
     """A replica's inside."""
-    return replica._ledger  # pyright: ignore[reportPrivateUsage]
+    return replica._ledger
+
+
+def sizes_of(replica: Replica) -> tuple[int, int]:
+    """Messages that wait for the disk, and questions that wait for an answer."""
+    reign = replica._roles.reign
+    return len(replica._ledger._held), 0 if reign is None else len(reign._revalidating)
 
 
 def known_of(replica: Replica) -> tuple[KnownWriter, ...]:

@@ -6,14 +6,16 @@ from typing import Any
 
 import msgspec
 
+from node.core.event_order import Duplicate, EventOrder, Gap, Released
 from node.core.replica import roles
 from node.core.replica.contacts import Contacts
 from node.core.replica.following import Following
 from node.core.replica.ledger import HeldMessage, Ledger
 from node.core.replica.messages import Append, Proposal
 from node.core.replica.reign import Reign
+from node.core.replica.roles import Roles
 from node.model.ids import NodeId
-from node.model.session import NO_SESSION, Position, Session
+from node.model.session import NO_SESSION, Entry, Position, Session
 
 # pyright: reportPrivateUsage=false
 
@@ -43,7 +45,7 @@ def _advance_alone(self: Reign, now: float) -> None:
     _advance(self, now)
 
 
-def _no_voucher(self: Contacts, now: float) -> None:
+def _no_voucher(self: Contacts, now: float, *, can_relay: bool = False) -> None:
     return None
 
 
@@ -71,6 +73,23 @@ def _offer_in_any_order(self: Reign, proposal: Proposal) -> None:
         self._append_proposal(proposal, proposal.payload)
 
 
+_receive = EventOrder.receive
+
+
+def _acknowledge_what_was_offered(
+    self: EventOrder, now: float, entries: tuple[Entry, ...]
+) -> Released | Duplicate | Gap:
+    outcome = _receive(self, now, entries)
+    if not isinstance(outcome, Released):
+        return outcome
+    offered = self._settle(now, [proposal.id for proposal, _ in self._outbox.values()])
+    return Released(outcome.entries, (*outcome.acknowledged, *offered))
+
+
+def _win_by_name(self: Roles, now: float) -> bool:
+    return all(peer < self._node for peer in self._contacts.alive(now))
+
+
 _RULES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "dedup": (Reign, "offer", _offer_again),
     "resubmit": (Ledger, "_orphan", _keep_no_orphans),
@@ -80,6 +99,8 @@ _RULES: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "session_incarnation": (roles, "Session", _session_without_incarnation),
     "acknowledge_after_sync": (Ledger, "hold", _hold_nothing),
     "deliver_after_commit": (Following, "hear_commit", _commit_what_is_verified),
+    "acknowledge_on_delivery": (EventOrder, "receive", _acknowledge_what_was_offered),
+    "complete_log": (Roles, "_wins", _win_by_name),
     "writer_order": (Reign, "offer", _offer_in_any_order),
 }
 

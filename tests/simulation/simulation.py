@@ -23,6 +23,8 @@ QUIET_SECONDS = 15.0
 WORK_AFTER_SECONDS = 3.0
 """Events are written on for so long after the faults stop."""
 STORM_ELECTIONS = 12
+BURST_CHANCE = 0.003
+BURST_EVENTS_MAX = 200
 _MASK = (1 << 64) - 1
 
 
@@ -45,6 +47,25 @@ class Result(msgspec.Struct, frozen=True):
     failovers: tuple[float, ...]
 
 
+def limits_of(mode: Mode, random: Random) -> Limits:
+    """The bounds of a run: in half of the wildest so low that they are met all the time."""
+    tail_entries = 30 if mode in (Mode.JOIN, Mode.SHORT_TAIL) else 4000
+    limits = Limits(tail_entries=tail_entries, snapshot_chunk_bytes=100)
+    if mode != Mode.WILD or random.random() >= 0.5:
+        return limits
+    return msgspec.structs.replace(
+        limits,
+        entries_per_append=5,
+        bytes_per_append=60,
+        entries_in_flight=12,
+        proposals_per_submit=16,
+        held_per_writer=40,
+        revalidations=20,
+        snapshot_chunks_in_flight=1,
+        held_messages=20,
+    )
+
+
 class Simulation:
     """`fault_seconds` of faults, then quiet, then every invariant is checked."""
 
@@ -60,13 +81,12 @@ class Simulation:
         self.places = {node: place for place, node in enumerate(self.ids)}
         self.timing = Timing()
         self.snapshot_every = self.random.choice((20, 100, 1 << 40))
-        tail_entries = 4000
         if mode in (Mode.JOIN, Mode.SHORT_TAIL):
-            self.snapshot_every, tail_entries = 20, 30
-        self.limits = Limits(tail_entries=tail_entries, snapshot_chunk_bytes=100)
+            self.snapshot_every = 20
+        self.limits = limits_of(mode, self.random)
         self.clock_rates = [self.random.uniform(0.98, 1.02) for _ in self.ids]
         self.clock_offsets = [self.random.uniform(0, 1000) for _ in self.ids]
-        self.disks = [SimulatedDisk(tail_entries) for _ in self.ids]
+        self.disks = [SimulatedDisk(self.limits.tail_entries) for _ in self.ids]
         self.disk_slow_until = [0.0] * count
         self.nodes: list[SimulatedNode | None] = [None] * count
         self.checker = Checker()
@@ -178,6 +198,19 @@ class Simulation:
         if node is not None:
             node.frozen_until = self.time + seconds
 
+    def sleep(self, place: int, seconds: float) -> None:
+        """Stop a machine for a while: its clock stands still, as a Mac's does."""
+        node = self.nodes[place]
+        if node is not None and node.frozen_until <= self.time:
+            node.frozen_until = self.time + seconds
+            node.stop_clock()
+            self.later(seconds, self._wake, (node, seconds))
+
+    def _wake(self, argument: tuple[SimulatedNode, float]) -> None:
+        node, seconds = argument
+        if self.nodes[node.place] is node:
+            node.wake(seconds)
+
     def step_down(self, place: int) -> None:
         """Have a master hand over."""
         node = self.nodes[place]
@@ -245,8 +278,10 @@ class Simulation:
         ):
             return
         if node.frozen_until <= self.time:
-            self.counts.published += 1
-            node.publish()
+            burst = self.mode == Mode.WILD and self.random.random() < BURST_CHANCE
+            for _ in range(self.random.randint(2, BURST_EVENTS_MAX) if burst else 1):
+                self.counts.published += 1
+                node.publish()
         self.later(0.05 + 0.25 * self.random.random(), self._work, node)
 
     def acknowledged(self, ids: tuple[EventId, ...], entries: tuple[Entry, ...]) -> None:
@@ -312,6 +347,7 @@ class Simulation:
     def send(self, place: int, effect: Send) -> None:
         """A message may be lost, late, doubled, or arrive."""
         self.counts.messages += 1
+        self.checker.sent(effect.message, self.limits)
         target = self.places[effect.peer]
         node = self.nodes[place]
         if self.groups[place] != self.groups[target] or (self.cut and (place, target) in self.cut):
@@ -368,7 +404,8 @@ class Simulation:
                     f"I10: {node.id} folded to {node.state:x}, the log to {state:x}"
                 )
             node.check_bounds()
-        if self.mode in (Mode.PERMANENT, Mode.KILLED, Mode.CUT) and self.checker.moved:
+        single = (Mode.PERMANENT, Mode.KILLED, Mode.CUT, Mode.ONE_AT_A_TIME)
+        if self.mode in single and self.checker.moved:
             raise ViolationError(f"I5: {self.checker.moved} acknowledged events moved")
         sessions = self.checker.sessions_declared()
         if self.mode in (Mode.CUT, Mode.JOIN, Mode.RESTART) and sessions != 1:

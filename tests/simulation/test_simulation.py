@@ -2,13 +2,17 @@
 
 import multiprocessing
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 
+import msgspec
 import pytest
 
 from tests.simulation.campaign import Campaign, replay_command, run_seed
 from tests.simulation.faults import Mode
+from tests.simulation.rules import RULES
 from tests.simulation.simulation import Result
 
 PROCESSES = min(os.cpu_count() or 1, 4)
@@ -39,11 +43,23 @@ def expect_no_violation(campaign: Campaign, results: list[Result | str]) -> list
     return [result for result in results if isinstance(result, Result)]
 
 
-@pytest.mark.parametrize(("nodes", "seeds"), [(1, 10), (2, 300), (3, 150), (5, 50)])
+@pytest.mark.parametrize(
+    ("mode", "nodes", "seeds"),
+    [
+        (Mode.ALL, 2, 140),
+        (Mode.ALL, 3, 65),
+        (Mode.ALL, 5, 20),
+        (Mode.WILD, 1, 10),
+        (Mode.WILD, 2, 120),
+        (Mode.WILD, 3, 60),
+        (Mode.WILD, 4, 15),
+        (Mode.WILD, 5, 15),
+    ],
+)
 def test_every_invariant_holds_under_partitions_crashes_and_loss(
-    pool: ProcessPoolExecutor, nodes: int, seeds: int
+    pool: ProcessPoolExecutor, mode: Mode, nodes: int, seeds: int
 ) -> None:
-    campaign = Campaign(nodes=nodes)
+    campaign = Campaign(nodes=nodes, mode=mode)
     results = expect_no_violation(campaign, run(pool, campaign, seeds))
     assert sum(result.acknowledged for result in results) > 150 * seeds
     if nodes > 1:
@@ -57,11 +73,11 @@ def test_every_invariant_holds_under_partitions_crashes_and_loss(
     [
         (Mode.SHORT_TAIL, 2, 40),
         (Mode.SHORT_TAIL, 3, 20),
-        (Mode.SHORT_TAIL, 5, 8),
+        (Mode.SHORT_TAIL, 5, 5),
         (Mode.CRASH, 2, 40),
-        (Mode.CRASH, 3, 20),
-        (Mode.PARTITION, 3, 20),
-        (Mode.PARTITION, 5, 8),
+        (Mode.CRASH, 3, 15),
+        (Mode.PARTITION, 3, 15),
+        (Mode.PARTITION, 5, 5),
         (Mode.PERMANENT, 2, 60),
         (Mode.PERMANENT, 3, 40),
         (Mode.POWER_CUT, 2, 40),
@@ -73,6 +89,8 @@ def test_every_invariant_holds_under_partitions_crashes_and_loss(
         (Mode.JOIN, 2, 15),
         (Mode.JOIN, 3, 15),
         (Mode.RESTART, 3, 15),
+        (Mode.ONE_AT_A_TIME, 2, 20),
+        (Mode.ONE_AT_A_TIME, 3, 10),
     ],
 )
 def test_every_invariant_holds_under_one_kind_of_fault(
@@ -93,6 +111,7 @@ def test_every_invariant_holds_under_one_kind_of_fault(
         (Mode.ALL, 3, 20183),  # a straggler that a new master had not known
         (Mode.PARTITION, 3, 20030),
         (Mode.PARTITION, 3, 20169),
+        (Mode.WILD, 5, 11),  # two masters, one of which did not hear the other, in turns
         (Mode.PARTITION, 5, 20036),  # entries that all but one node knew only by snapshot
     ],
 )
@@ -112,19 +131,55 @@ def test_a_new_master_commits_within_the_promised_time(
     campaign = Campaign(nodes=nodes, mode=mode, seconds=20.0)
     results = expect_no_violation(campaign, run(pool, campaign, 40))
     failovers = sorted(seconds for result in results for seconds in result.failovers)
-    assert len(failovers) >= 40
+    assert len(failovers) >= 28
     assert failovers[int(len(failovers) * 0.95)] < seconds_max
 
 
-def test_the_same_seed_gives_the_same_trace_in_every_process(pool: ProcessPoolExecutor) -> None:
+def test_the_same_seed_gives_the_same_trace_however_sets_are_ordered() -> None:
+    program = (
+        "from tests.simulation.campaign import *\n"
+        "for nodes in 2, 3, 5:\n"
+        "    print(run_seed(Campaign(nodes=nodes, mode=Mode.WILD, seconds=20.0), 7))"
+    )
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=RUN_SECONDS_MAX,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        ).stdout
+        for hash_seed in ("0", "1", "12345", "random")
+    ]
+    assert outputs[0].count("Result(trace=") == 3
+    assert len(set(outputs)) == 1
+
+
+def test_seeds_differ() -> None:
     campaign = Campaign(nodes=3, seconds=20.0)
-    for seed in range(6):
-        here = run_seed(campaign, seed)
-        there = pool.submit(run_seed, campaign, seed).result(RUN_SECONDS_MAX)
-        assert isinstance(here, Result)
-        assert here == there
-    traces = {repr(run_seed(campaign, seed)) for seed in range(6)}
-    assert len(traces) == 6
+    results = [run_seed(campaign, seed) for seed in range(4)]
+    assert len({result.trace for result in results if isinstance(result, Result)}) == 4
+
+
+def test_a_failing_seed_prints_the_command_that_replays_it() -> None:
+    command = [sys.executable, "-m", "tests.simulation", "--nodes", "2", "--without", "dedup"]
+    seeds = ["--seeds", "2", "--first", "0", "--mode", "permanent", "--seconds", "20"]
+    printed = _run_command([*command, *seeds])
+    (first, *_) = [line.strip() for line in printed.splitlines() if "replay: " in line]
+    replay = first.removeprefix("replay: ").split()
+    assert replay[:2] == ["python", "-m"]
+    again = _run_command([sys.executable, *replay[1:]])
+    assert printed.splitlines()[0] == again.splitlines()[0]
+    assert "I12" in again
+
+
+def _run_command(command: list[str]) -> str:
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=RUN_SECONDS_MAX
+    )
+    assert done.returncode == 1, done.stderr
+    return done.stdout
 
 
 @pytest.mark.parametrize(
@@ -138,6 +193,7 @@ def test_the_same_seed_gives_the_same_trace_in_every_process(pool: ProcessPoolEx
         ("session_incarnation", Mode.CRASH, 2, 60, ("I1",)),
         ("acknowledge_after_sync", Mode.POWER_CUT, 2, 8, ("I7",)),
         ("deliver_after_commit", Mode.POWER_CUT, 2, 8, ("I7",)),
+        ("acknowledge_on_delivery", Mode.ALL, 2, 4, ("I7",)),
         ("writer_order", Mode.ALL, 2, 4, ("I12",)),
     ],
 )
@@ -155,3 +211,23 @@ def test_a_rule_that_is_taken_out_is_missed(
         result for result in results if isinstance(result, str) and result.startswith(invariants)
     ]
     assert noticed, f"{seeds} seeds without {rule} and nothing of {invariants}: {results[:3]}"
+
+
+def test_without_the_complete_log_rule_more_is_moved_and_withdrawn(
+    pool: ProcessPoolExecutor,
+) -> None:
+    """Nothing is lost, since what is withdrawn is offered again: a measure tells."""
+    campaign = Campaign(nodes=3, mode=Mode.CRASH)
+    whole = expect_no_violation(campaign, run(pool, campaign, 16))
+    broken = msgspec.structs.replace(campaign, without="complete_log")
+    without = expect_no_violation(broken, run(pool, broken, 16))
+    assert sum(result.rewinds for result in whole) == 0
+    assert sum(result.rewinds for result in without) > 0
+    moved, moved_without = (sum(result.moved for result in results) for results in (whole, without))
+    assert moved_without > 1.5 * moved
+
+
+def test_every_rule_is_taken_out_by_some_test() -> None:
+    marks = test_a_rule_that_is_taken_out_is_missed.pytestmark  # type: ignore[attr-defined]
+    rules = {case[0] for case in marks[0].args[1]}
+    assert rules | {"complete_log"} == set(RULES)

@@ -119,6 +119,10 @@ class Breakable(Protocol):
         """Stop a process for a while."""
         ...
 
+    def sleep(self, place: int, seconds: float) -> None:
+        """Stop a machine for a while, its clock with it."""
+        ...
+
     def step_down(self, place: int) -> None:
         """Have a master hand over."""
         ...

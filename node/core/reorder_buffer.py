@@ -44,7 +44,7 @@ class ReorderBuffer(Generic[T]):
     """Emptied at each new session by being made anew with it; one writer's latest life is held."""
 
     def __init__(self, held_per_writer: int) -> None:
-        """`held_per_writer`: items kept per writer; further ones are dropped, to come again."""
+        """`held_per_writer`: items kept per writer; the latest are dropped, to come again."""
         self._held_max = held_per_writer
         self._writers: dict[NodeId, _Writer[T]] = {}
 
@@ -70,8 +70,9 @@ class ReorderBuffer(Generic[T]):
         if sequence in present or sequence < writer.floor:
             return Duplicate()
         missing = present.next_absent(writer.floor)
-        if sequence == missing or len(writer.held) < self._held_max:
-            writer.held[sequence] = item
+        writer.held[sequence] = item
+        if sequence != missing and len(writer.held) > self._held_max:
+            del writer.held[max(writer.held)]
         return self._release(writer, missing, present)
 
     def _release(self, writer: _Writer[T], missing: int, present: IntervalSet) -> Released[T] | Gap:

@@ -69,14 +69,14 @@ def test_what_entered_the_log_by_another_way_is_passed_over() -> None:
     assert writer.buffer.held == 0
 
 
-def test_a_full_buffer_drops_what_waits_but_never_what_is_next() -> None:
+def test_a_full_buffer_drops_the_latest_and_never_what_is_next() -> None:
     writer = Writer(held_max=2)
     assert writer.offer(3) == Gap(1)
     assert writer.offer(4) == Gap(1)
     assert writer.offer(2) == Gap(1)
     assert writer.buffer.held == 2
-    assert writer.offer(1) == Released((1,))
-    assert writer.offer(2) == Released((2, 3, 4))
+    assert writer.offer(1) == Released((1, 2, 3))
+    assert writer.offer(4) == Released((4,))
 
 
 def test_a_new_life_of_a_writer_replaces_the_old_one() -> None:

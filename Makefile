@@ -10,7 +10,7 @@ FIRST ?= 0
 NODES ?=
 ARGS ?=
 
-.PHONY: setup run test coverage check format bench simulate chaos screenshots lock clean
+.PHONY: setup run test coverage check format bench simulate simulate-idle chaos screenshots lock clean
 
 setup: $(READY)
 
@@ -66,6 +66,10 @@ bench: setup
 
 simulate: setup
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST) $(if $(NODES),--nodes $(NODES)) $(ARGS)
+
+# 24 simulated hours of eight nodes in which nothing happens: a few minutes.
+simulate-idle: setup
+	@$(BIN)/python -m tests.simulation.idle $(ARGS)
 
 chaos: setup
 	@$(BIN)/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -16,6 +16,7 @@ sleep a 60           a's machine slept for seconds
 -> masters 2         so many master
 -> within 1.5        so many seconds have passed since the last fault, at most
 -> state a: x, y     what a's state holds, in order
+-> holds a: x, y     the same in any order
 -> states equal
 -> terms 2           the highest term
 """
@@ -102,10 +103,11 @@ class Script:
             assert len(cluster.masters()) == int(rest[0])
         elif kind == "within":
             assert cluster.now - self._fault_at <= float(rest[0])
-        elif kind == "state":
+        elif kind in ("state", "holds"):
             texts = " ".join(rest[1:])
             state = cluster.nodes[NodeId(rest[0].removesuffix(":"))].text()
-            assert state == ([text.strip() for text in texts.split(",")] if texts else [])
+            wanted = [text.strip() for text in texts.split(",")] if texts else []
+            assert (state == wanted) if kind == "state" else sorted(state) == sorted(wanted)
         elif kind == "states":
             states = [node.text() for node in cluster.running()]
             assert all(state == states[0] for state in states)

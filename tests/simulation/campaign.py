@@ -27,7 +27,7 @@ MIXTURE: tuple[tuple[Campaign, int], ...] = (
         (Campaign(nodes=nodes, mode=mode), 40)
         for mode in Mode
         for nodes in (2, 3, 4)
-        if mode not in (Mode.WILD, Mode.ALL) and (mode, nodes) != (Mode.CUT, 2)
+        if mode not in (Mode.WILD, Mode.ALL, Mode.IDLE) and (mode, nodes) != (Mode.CUT, 2)
     ),
 )
 """Of every 10,000 seeds of the two modes with every fault, and on top of them the other modes."""

@@ -34,6 +34,8 @@ class Mode(StrEnum):
     """As `all`; and machines sleep, and links fail each way by itself, in any pattern."""
     ONE_AT_A_TIME = "one_at_a_time"
     """One failure of one node, and the next only when all are in sync again; no partition."""
+    IDLE = "idle"
+    """No fault, and nobody writes."""
 
 
 class Faults:
@@ -57,6 +59,7 @@ class Faults:
             Mode.RESTART: self._draw_restart,
             Mode.WILD: self._draw_wild,
             Mode.ONE_AT_A_TIME: self._draw_one_at_a_time,
+            Mode.IDLE: lambda: simulation.fault_seconds,
         }
         self._draw = draws[mode]
         first = random.uniform(2, 4)

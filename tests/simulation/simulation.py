@@ -93,7 +93,7 @@ class Simulation:
         self.groups = [0] * count
         self.cut: set[tuple[int, int]] = set()
         self.loss, self.duplicates, self.spikes = 0.02, 0.02, 0.02
-        if mode == Mode.HAND_OVER:
+        if mode in (Mode.HAND_OVER, Mode.IDLE):
             self.loss = self.duplicates = self.spikes = 0.0
         self.counts = Counts()
         self._elected_at: list[float] = []
@@ -145,7 +145,8 @@ class Simulation:
         node.perform(node.replica.set_peers(node.now(), self.ids))
         random = self.random
         self.later(random.uniform(0, 0.05), self._tick, node)
-        self.later(random.uniform(0.1, 0.5), self._work, node)
+        if self.mode != Mode.IDLE:
+            self.later(random.uniform(0.1, 0.5), self._work, node)
         for other in range(len(self.ids)):
             if other != place:
                 self.later(random.uniform(0.01, 0.08), self._dial, (node, other))
@@ -270,7 +271,7 @@ class Simulation:
             self.later(node.frozen_until - self.time, self._tick, node)
             return
         node.tick()
-        self.later(0.05, self._tick, node)
+        self.later(self.timing.tick_seconds, self._tick, node)
 
     def _work(self, node: SimulatedNode) -> None:
         if self.nodes[node.place] is not node or (
@@ -408,7 +409,7 @@ class Simulation:
         if self.mode in single and self.checker.moved:
             raise ViolationError(f"I5: {self.checker.moved} acknowledged events moved")
         sessions = self.checker.sessions_declared()
-        if self.mode in (Mode.CUT, Mode.JOIN, Mode.RESTART) and sessions != 1:
+        if self.mode in (Mode.CUT, Mode.JOIN, Mode.RESTART, Mode.IDLE) and sessions != 1:
             raise ViolationError(f"sticky master: {sessions} sessions where one would do")
         return Result(
             trace=f"{self._trace:016x}{digest}",

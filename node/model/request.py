@@ -101,6 +101,8 @@ class Queued(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """The request waits for a place in the batch."""
 
     ahead: int
+    wait_seconds: float = 0.0
+    """Estimated from how long requests took lately; 0 where nothing is known yet."""
 
 
 class Prefilled(msgspec.Struct, frozen=True, tag=True, kw_only=True):

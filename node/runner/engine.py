@@ -28,6 +28,8 @@ RESERVED_TOKENS_MAX = 1024
 FAULT_SECONDS = 10.0
 """A second failing step within this ends the runner: it would only go on failing."""
 SPEED_SECONDS = 5.0
+SERVICES_KEPT = 16
+"""Requests whose time tells how long the next ones wait."""
 WARM_UP_TOKENS = 9
 """Eight of them at once, then one by one."""
 ENDS_RUNNER = (ExoctlError, StopAskedError)
@@ -70,6 +72,7 @@ class Engine:
         self._generator = self._new_generator()
         self._last_fault = float("-inf")
         self._emitted: deque[tuple[float, int]] = deque()
+        self._service_seconds: deque[float] = deque(maxlen=SERVICES_KEPT)
         self.steps = 0
 
     @property
@@ -128,7 +131,7 @@ class Engine:
                 BusyError,
                 "queue_full",
                 f"{len(self._running)} requests run and {len(self._waiting)} wait, of"
-                f" {self._settings.queue_max} at most",
+                f" {self._settings.queue_max} at most{self._wait_text()}",
                 "try again in a while, or start another instance",
             )
             self._emit(request.id, refused)
@@ -268,7 +271,19 @@ class Engine:
         for ahead, generation in enumerate(self._waiting):
             if generation.ahead != ahead:
                 generation.ahead = ahead
-                self._emit(generation.request.id, Queued(ahead=ahead))
+                queued = Queued(ahead=ahead, wait_seconds=self._wait_seconds(ahead))
+                self._emit(generation.request.id, queued)
+
+    def _wait_text(self) -> str:
+        seconds = self._wait_seconds(len(self._waiting))
+        return f"; the last of them waits about {seconds:.0f} s" if seconds else ""
+
+    def _wait_seconds(self, ahead: int) -> float:
+        """How long until so many have been let in, and one more; 0 where nothing is known."""
+        if not self._service_seconds:
+            return 0.0
+        each = sum(self._service_seconds) / len(self._service_seconds)
+        return round(each * (ahead + 1) / self._batch_max, 1)
 
     def _prefill_growth(self, response: Any) -> int:
         generation = self._running.get(response.uid)
@@ -319,6 +334,8 @@ class Engine:
                 self._prefix_cache.keep(tokens, cache)
 
     def _finish(self, generation: Generation, reason: FinishReason) -> None:
+        if generation.is_decoding and reason is not FinishReason.CANCELLED:
+            self._service_seconds.append(generation.service_seconds)
         for item in generation.finish(reason):
             self._emit(generation.request.id, item)
 

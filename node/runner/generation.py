@@ -84,6 +84,11 @@ class Generation:
         """Whether its prompt is done and its answer has begun."""
         return self._output_tokens > 0
 
+    @property
+    def service_seconds(self) -> float:
+        """How long it has had its place."""
+        return time.monotonic() - self._admitted if self._admitted is not None else 0.0
+
     def admit(self, uid: int, cached_tokens: int) -> None:
         """It has a place in the batch."""
         self.uid = uid

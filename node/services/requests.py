@@ -6,6 +6,7 @@ from contextlib import aclosing
 
 import msgspec
 
+from node.core.affinity import Affinity
 from node.core.instance_status import InstanceStatus, status
 from node.io import clock
 from node.log import logger
@@ -66,13 +67,15 @@ class Requests:
         self._read = read
         self._running: dict[RequestId, _Running] = {}
         self._ended: collections.deque[RequestRecord] = collections.deque(maxlen=ENDED_KEPT)
+        self._affinity = Affinity()
         self._ended_total = 0
         self._failed_total = 0
 
     # -- choosing ----------------------------------------------------------------------------------
 
     def choose(self, request: GenerationRequest) -> Instance:
-        """The ready instance of the model with the fewest requests.
+        """The ready instance of the model with the fewest requests, or one that knows the beginning
+        of the conversation and has hardly more.
 
         Raises:
             NotFoundError: the model has no instance.
@@ -94,7 +97,8 @@ class Requests:
         ready = [instance for instance in instances if statuses[instance.instance].ready]
         if not ready:
             raise BusyError(_not_ready(request, statuses))
-        return min(ready, key=lambda instance: (self._load(instance), instance.instance))
+        loads = {instance.instance: self._load(instance) for instance in ready}
+        return state.instances[self._affinity.choose(request, loads)]
 
     def _load(self, instance: Instance) -> int:
         first = instance.shards[0]

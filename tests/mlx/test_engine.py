@@ -135,6 +135,22 @@ def test_a_stop_is_no_fault_of_what_it_interrupts(
     assert not any(isinstance(item, Failed) for item in items.get("a", []))
 
 
+def test_those_who_wait_are_told_for_how_long(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, _, items = make(batch_max=1, queue_max=2)
+    engine.submit(chat("first", "one", tokens_max=3, sampling=ENDLESS))
+    run(engine)
+    took = next(item for item in items["first"] if isinstance(item, Finished)).usage
+    for name in ("a", "b", "c"):
+        engine.submit(chat(name, "one", tokens_max=3, sampling=ENDLESS))
+    engine.submit(chat("d", "one", tokens_max=3))
+    refused = items["d"][-1]
+    assert isinstance(refused, Failed)
+    assert refused.failure.code == "queue_full"
+    waits = [item.wait_seconds for item in (items["b"][0], items["c"][0])]
+    each = took.prefill_seconds + took.decode_seconds
+    assert waits == pytest.approx([each, 2 * each], abs=0.11)
+
+
 @pytest.mark.parametrize("place", ["queued", "running"])
 def test_a_fault_while_one_is_cancelled_is_its_own(
     make: Any, monkeypatch: pytest.MonkeyPatch, place: str

@@ -202,8 +202,9 @@ async def stream_answer(
     async with aclosing(handle.generate(request)) as items:
         async for item in items:
             match item:
-                case Queued(ahead=ahead):
-                    line.update(f"queued behind {ahead}")
+                case Queued(ahead=ahead, wait_seconds=wait):
+                    about = f", about {duration_text(wait)}" if wait else ""
+                    line.update(f"queued behind {ahead}{about}")
                 case Prefilled(done=done, total=total):
                     line.update("reading the prompt", f"{done}/{total} tokens", fleeting=True)
                 case Delta():

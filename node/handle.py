@@ -12,6 +12,7 @@ import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from node.model.command import Accepted, Command, Refused, Wish
+from node.model.download import HubModel, ModelOrder, OrderDone
 from node.model.ids import CommandId, InstanceId, ModelId, NodeId, RequestId
 from node.model.machine import Address
 from node.model.register import Register
@@ -124,6 +125,25 @@ class NodeHandle(Protocol):
             NotFoundError: the model is unknown or has no instance.
             BusyError: no instance of it is ready yet, or its queue is full.
             UsageError: the prompt is longer than the context, with both numbers.
+        """
+        ...
+
+    async def order(
+        self, node: NodeId, order: ModelOrder, timeout_seconds: float = 30.0
+    ) -> OrderDone:
+        """Have a node do something with its models or downloads; needs a link to it, no master.
+
+        Raises:
+            UnreachableError: there is no link to it. TimeoutExpiredError: no answer in time.
+            ExoctlError: what the node says.
+        """
+        ...
+
+    async def search_models(self, text: str) -> list[HubModel]:
+        """Models on the hub that match, as this node is told.
+
+        Raises:
+            ExoctlError: the hub can't be asked, with the reason.
         """
         ...
 

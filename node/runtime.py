@@ -51,6 +51,8 @@ from node.wire.message import (
     CommandAnswered,
     CommandSent,
     Leaving,
+    OrderAnswered,
+    OrderSent,
     PlanAnswered,
     PlanAsked,
     RegistersChanged,
@@ -165,6 +167,8 @@ class Node:
             join=self._join,
             heard=lambda: tuple(link.address for link in self.mesh.heard()),
             cancel=self.work.cancel,
+            order=self.work.orders.order,
+            search=self.work.hub.search,
             stop=_ask_own_process_to_stop,
         )
 
@@ -178,7 +182,7 @@ class Node:
                 "router": (self.control.router.figures, second),
                 "links": (self._link_figures, 2 * second),
                 "models": (self.work.models.figures, second),
-                "downloads": (self.work.models.downloads, second),
+                "downloads": (self.work.downloads, second / 2),
                 "runners": (self.work.supervisor.figures, second / 2),
                 "requests": (self.work.requests.figures, second / 2),
             },
@@ -204,6 +208,7 @@ class Node:
         tasks.start_soon(self.control.commands.run)
         await tasks.start(self.work.supervisor.run)
         tasks.start_soon(self.work.models.run)
+        tasks.start_soon(self.work.downloader.run)
         tasks.start_soon(self.work.worker.run)
         tasks.start_soon(self.control.membership.run)
         tasks.start_soon(self.reporter.run)
@@ -308,6 +313,8 @@ class Node:
             case RegistersChanged(registers=registers):
                 for register in registers:
                     self.control.registers.take(peer, register)
+            case OrderSent() | OrderAnswered():
+                self.work.orders.on_message(peer, message)
             case Leaving(reason=reason):
                 _log.info("%s", reason)
                 self.control.router.peer_down(peer, refused=True)

@@ -2,7 +2,15 @@
 
 import msgspec
 
-from node.api import cluster_generate, cluster_orders, cluster_views, events, metrics, service
+from node.api import (
+    cluster_generate,
+    cluster_orders,
+    cluster_views,
+    events,
+    metrics,
+    model_orders,
+    service,
+)
 from node.api.context import ApiContext
 from node.api.dialect_operations import DIALECT_OPERATIONS
 from node.api.exchange import Exchange
@@ -16,15 +24,26 @@ from node.api.operation import Handler, Operation, QueryParameter
 from node.api.pages import time_limit
 from node.handle import Invite, LocalView, LogLine
 from node.model.command import Accepted, Answer, Command
+from node.model.download import HubModel, OrderDone
 from node.model.register import Register
 from node.model.request import GenerationRequest, RequestRecord
 from node.model.state import State
 from node.model.topology import Plan
-from node.wire.surface import NDJSON, Cancellation, InviteOrder, JoinOrder, PlaceOrder
+from node.wire.surface import (
+    NDJSON,
+    Cancellation,
+    DownloadChange,
+    InviteOrder,
+    JoinOrder,
+    NodeOrder,
+    PlaceOrder,
+    PullOrder,
+)
 
 _STATUSES = {
     "POST /v1/cluster/instances": 201,
     "POST /v1/cluster/invite": 201,
+    "POST /v1/cluster/downloads": 201,
     "POST /v1/cluster/shutdown": 202,
 }
 _TIMEOUT = QueryParameter("timeout", "number", "seconds to wait for the outcome")
@@ -275,6 +294,49 @@ _ORDERS = (
     _order("POST /v1/cluster/shutdown", "End this node", cluster_orders.shut_down),
 )
 
+_NODE = QueryParameter("node", "string", "name or id; the node that answers where empty")
+_ORDER_DONE = ("OrderDone", OrderDone)
+_MODELS = (
+    _order(
+        "POST /v1/cluster/downloads",
+        "Have nodes fetch a model",
+        model_orders.start_downloads,
+        body=PullOrder,
+        page=_ORDER_DONE,
+    ),
+    _order(
+        "PATCH /v1/cluster/downloads/{model:path}",
+        "Pause a download, let it go on, try again, or move it",
+        model_orders.change_download,
+        body=DownloadChange,
+        page=_ORDER_DONE,
+        query=(_NODE,),
+    ),
+    _order(
+        "DELETE /v1/cluster/downloads/{model:path}",
+        "Give a download up",
+        model_orders.drop_download,
+        page=_ORDER_DONE,
+        query=(_NODE,),
+    ),
+    _order(
+        "POST /v1/cluster/orders",
+        "Have a node do something with its models",
+        model_orders.submit_order,
+        body=NodeOrder,
+        page=_ORDER_DONE,
+        query=(_TIMEOUT,),
+    ),
+    _view(
+        "/v1/cluster/search",
+        "Models on the hub that match",
+        model_orders.search_models,
+        "HubModel",
+        HubModel,
+        QueryParameter("text", "string", "what to look for"),
+    ),
+)
+
 _STREAMS = (
     Operation(
         method="POST",
@@ -314,6 +376,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *DIALECT_OPERATIONS,
     *_VIEWS,
     *_ORDERS,
+    *_MODELS,
     *_STREAMS,
     *_SERVICES,
 )

@@ -14,6 +14,7 @@ from node.client.mirror import Mirror, to_items
 from node.client.transport import Transport
 from node.handle import Invite, LocalView, LogLine, StreamItem
 from node.model.command import Accepted, Answer, Command, Refused, Wish
+from node.model.download import HubModel, ModelOrder, OrderDone
 from node.model.errors import ExoctlError, InternalError
 from node.model.ids import CommandId, InstanceId, ModelId, NodeId, RequestId
 from node.model.machine import Address
@@ -22,11 +23,12 @@ from node.model.request import Failed, Finished, GenerationItem, GenerationReque
 from node.model.state import Snapshot, State
 from node.model.topology import Plan
 from node.services.background import background_tasks
-from node.wire.surface import Cancellation, InviteOrder, JoinOrder, Page, PlaceOrder
+from node.wire.surface import Cancellation, InviteOrder, JoinOrder, NodeOrder, Page, PlaceOrder
 
 GRACE_SECONDS = 10.0
 """What an answer may take longer than the deadline that the node was given."""
 JOIN_SECONDS = 70.0
+SEARCH_SECONDS = 70.0
 CATCH_UP_SECONDS = 5.0
 """For the mirrored state to reach what a command brought about."""
 BACKLOG_ITEMS_MAX = 1000
@@ -183,6 +185,27 @@ class RemoteHandle:
             raise InternalError.because(
                 "answer_unreadable", f"an item of {request.id} can't be read: {error}"
             ) from error
+
+    async def order(
+        self, node: NodeId, order: ModelOrder, timeout_seconds: float = 30.0
+    ) -> OrderDone:
+        """Have a node do something with its models or downloads."""
+        body = NodeOrder(node=node, order=order)
+        done = await self._transport.call(
+            "POST",
+            "/v1/cluster/orders",
+            OrderDone,
+            body=body,
+            query={"timeout": timeout_seconds},
+            seconds=timeout_seconds + GRACE_SECONDS,
+        )
+        return _only(done)
+
+    async def search_models(self, text: str) -> list[HubModel]:
+        """Models on the hub that match."""
+        return await self._transport.call(
+            "GET", "/v1/cluster/search", HubModel, query={"text": text}, seconds=SEARCH_SECONDS
+        )
 
     async def cancel(self, request: RequestId) -> bool:
         """End a generation anywhere in the cluster; False where it is not running."""

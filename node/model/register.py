@@ -82,6 +82,18 @@ class DownloadRecord(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_second: float = 0.0
     source: str = ""
     failure: Failure | None = None
+    revision: str = ""
+    commit: str = ""
+    priority: int = 0
+    attempts: int = 0
+    """Failures in a row without a byte of progress between them."""
+    retry_at: float = 0.0
+    """Wall clock, seconds since 1970: when a failed one is tried again; 0: not by itself."""
+    queued_at: float = 0.0
+    bytes_from_hub: int = 0
+    bytes_from_peers: int = 0
+    files_done: int = 0
+    files_total: int = 0
 
 
 class DownloadFigures(msgspec.Struct, frozen=True, tag=True, kw_only=True):

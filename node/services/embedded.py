@@ -16,6 +16,7 @@ from node.io.runner_files import RunnerFiles
 from node.io.wakeup import Wakeup
 from node.log import NodeLog
 from node.model.command import Accepted, Command, Refused, Wish
+from node.model.download import HubModel, ModelOrder, OrderDone
 from node.model.errors import (
     ExoctlError,
     NotFoundError,
@@ -49,6 +50,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     heard: Callable[[], tuple[Address, ...]]
     cancel: Callable[[RequestId], bool]
     stop: Callable[[], None]
+    order: Callable[[NodeId, ModelOrder, float], Awaitable[OrderDone]]
+    search: Callable[[str], Awaitable[list[HubModel]]]
 
 
 class EmbeddedHandle:
@@ -116,6 +119,16 @@ class EmbeddedHandle:
         async with aclosing(self._requests.generate(request)) as items:
             async for item in items:
                 yield item
+
+    async def order(
+        self, node: NodeId, order: ModelOrder, timeout_seconds: float = 30.0
+    ) -> OrderDone:
+        """Have a node do something with its models or downloads."""
+        return await self._around.order(node, order, timeout_seconds)
+
+    async def search_models(self, text: str) -> list[HubModel]:
+        """Models on the hub that match."""
+        return await self._around.search(text)
 
     async def cancel(self, request: RequestId) -> bool:
         """End a generation anywhere in the cluster."""

@@ -5,12 +5,20 @@ from collections.abc import Callable, Mapping
 from anyio.abc import TaskGroup
 
 from node.config import Config
+from node.core.pace import Pace
+from node.io.hub.hub import Hub
+from node.io.hub.transfer import Transfer
 from node.io.interfaces import is_unspecified, own_host_towards
 from node.io.mesh.mesh import Mesh
 from node.io.model_store import ModelStore
+from node.io.queue_file import QueueFile
 from node.model.ids import NodeId, RequestId
+from node.model.register import DownloadFigures
 from node.services.control_plane import ControlPlane
+from node.services.downloader import Downloader
+from node.services.fetch import Fetch
 from node.services.model_keeper import ModelKeeper
+from node.services.model_orders import ModelOrders
 from node.services.requests import Requests
 from node.services.streams import Streams
 from node.services.supervisor import Supervisor, runner_settings
@@ -35,6 +43,16 @@ class WorkPlane:
         self.supervisor = Supervisor(config.state_directory, runner_settings(environment))
         store = ModelStore(config.model_directories, config.state_directory, environment)
         self.models = ModelKeeper(store, self._models_changed)
+        self.hub = Hub(environment)
+        pace = Pace()
+        fetch = Fetch(store.root, self.hub, Transfer(), pace)
+        self.downloader = Downloader(
+            store.root, QueueFile(config.state_directory), fetch, pace, self.models.rescan
+        )
+        self.orders = ModelOrders(
+            mesh.node, store, self.downloader, control.state, mesh.send, tasks
+        )
+        self.orders.rescan = self.models.rescan
         self.worker = Worker(
             mesh.node,
             self.supervisor,
@@ -53,6 +71,11 @@ class WorkPlane:
             self.streams.read,
         )
         self.on_models_changed: Callable[[], None] = lambda: None
+
+    def downloads(self) -> DownloadFigures:
+        """What is on its way to this node, or being made ready."""
+        made, fetched = self.models.downloads(), self.downloader.figures()
+        return DownloadFigures(downloads=(*made.downloads, *fetched.downloads))
 
     def cancel(self, request: RequestId) -> bool:
         """End a generation wherever it runs; False where nobody is known to run it."""

@@ -6,6 +6,8 @@ Fields are only ever appended, each with a default. A tag, once given, is never 
 import msgspec
 
 from node.model.command import Answer, CommandRequest, Wish
+from node.model.download import ModelOrder, OrderDone
+from node.model.errors import Failure
 from node.model.ids import ClusterId, CommandId, ModelId, RequestId
 from node.model.machine import Address
 from node.model.register import Register
@@ -102,6 +104,24 @@ class Leaving(msgspec.Struct, frozen=True, tag="leaving", kw_only=True):
     reason: str
 
 
+class OrderSent(msgspec.Struct, frozen=True, tag="model_order", kw_only=True):
+    """To the node whose models or downloads are meant. Sent again until answered."""
+
+    id: CommandId
+    order: ModelOrder
+
+
+class OrderAnswered(msgspec.Struct, frozen=True, tag="model_order_answer", kw_only=True):
+    """From that node."""
+
+    id: CommandId
+    done: OrderDone | None = None
+    """None: refused, as `failure` says."""
+    kind: str = ""
+    """Name of the exception class in `model.errors`."""
+    failure: Failure | None = None
+
+
 ServiceMessage = (
     CommandSent
     | CommandAnswered
@@ -115,4 +135,6 @@ ServiceMessage = (
     | StreamClosed
     | AddressesKnown
     | Leaving
+    | OrderSent
+    | OrderAnswered
 )

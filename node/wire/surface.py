@@ -5,8 +5,9 @@ from typing import Generic, TypeVar
 import msgspec
 
 from node.model.command import Wish
+from node.model.download import ModelOrder
 from node.model.errors import KINDS, ExoctlError, Failure, InternalError
-from node.model.ids import ModelId, RequestId
+from node.model.ids import ModelId, NodeId, RequestId
 from node.model.register import Register
 from node.model.session import Entry, Session
 from node.model.state import State
@@ -89,6 +90,34 @@ class JoinOrder(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     peer: str = ""
     """`host:port` of a node of the cluster; empty: where the code says."""
+
+
+class NodeOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of an order about a node's models or downloads."""
+
+    node: NodeId
+    """Id, the start of it, or name."""
+    order: ModelOrder
+
+
+class PullOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of a new download."""
+
+    model: ModelId
+    nodes: tuple[str, ...] = ()
+    """Names or ids; the node that answers where there are none."""
+    revision: str = "main"
+    priority: int = 0
+    bytes_per_second: int = 0
+    source: str = "auto"
+
+
+class DownloadChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of a change to a download."""
+
+    action: str = ""
+    """`pause`, `resume`, `retry`; empty leaves it as it is."""
+    priority: int | None = None
 
 
 class Cancellation(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from node.handle import Invite, Lagged, LocalView, LogLine, StreamItem
 from node.model.card import LayerBytes, ModelCard
 from node.model.command import Accepted, Command, PlaceInstance, Refused, Wish
+from node.model.download import HubModel, ModelOrder, OrderDone
 from node.model.errors import ExoctlError, NotFoundError, TimeoutExpiredError
 from node.model.ids import CommandId, InstanceId, ModelId, NodeId, RequestId, RunnerId
 from node.model.instance import Instance, RunnerPhase, RunnerRecord, Shard
@@ -183,6 +184,9 @@ class FakeHandle:
             api=None,
             cluster_address=Address("127.0.0.1", 52416),
         )
+        self.orders: list[tuple[NodeId, ModelOrder]] = []
+        self.found: list[HubModel] = []
+        self.order_failure: ExoctlError | None = None
         self.commands: list[Command] = []
         """What was submitted, in order."""
         self.answers: deque[Accepted | Refused | ExoctlError] = deque()
@@ -337,6 +341,17 @@ class FakeHandle:
         finally:
             self.running.discard(request.id)
             self.closed.append(request.id)
+
+    async def order(
+        self, node: NodeId, order: ModelOrder, timeout_seconds: float = 30.0
+    ) -> OrderDone:
+        self.orders.append((node, order))
+        if self.order_failure is not None:
+            raise self.order_failure
+        return OrderDone(words="done")
+
+    async def search_models(self, text: str) -> list[HubModel]:
+        return [each for each in self.found if text in each.model]
 
     async def cancel(self, request: RequestId) -> bool:
         """Make a running generation end at its next step."""

@@ -9,6 +9,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 
 from node.handle import Invite, LocalView, LogLine, StreamItem
 from node.model.command import Accepted, Command, Refused, Wish
+from node.model.download import HubModel, ModelOrder, OrderDone
 from node.model.errors import ExoctlError, NotFoundError
 from node.model.ids import CommandId, InstanceId, ModelId, NodeId, RequestId
 from node.model.machine import Address
@@ -69,6 +70,8 @@ class FakeHandle:
             cluster_address=Address("10.0.0.11", 52416),
         )
         self.submitted: list[Command] = []
+        self.orders: list[tuple[NodeId, ModelOrder]] = []
+        self.found: list[HubModel] = []
         self.cancelled: list[RequestId] = []
         self.joined: list[tuple[str, Address | None]] = []
         self.wishes: list[Wish] = []
@@ -155,6 +158,17 @@ class FakeHandle:
             prompt_tokens=12, output_tokens=len(pieces), prefill_seconds=0.42, decode_seconds=2.5
         )
         yield Finished(reason=FinishReason.STOP, usage=usage)
+
+    async def order(
+        self, node: NodeId, order: ModelOrder, timeout_seconds: float = 30.0
+    ) -> OrderDone:
+        self.orders.append((node, order))
+        if self.failure is not None:
+            raise self.failure
+        return OrderDone(words="done")
+
+    async def search_models(self, text: str) -> list[HubModel]:
+        return [each for each in self.found if text in each.model]
 
     async def cancel(self, request: RequestId) -> bool:
         self.cancelled.append(request)

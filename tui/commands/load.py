@@ -8,7 +8,9 @@ import typer
 from node.core.placement.wish import MODEL_PREPARING
 from node.handle import NodeHandle
 from node.io import clock
+from node.io.model_store.names import parse_model_id
 from node.model.command import PlaceInstance, StopInstance, Wish
+from node.model.download import PullModel
 from node.model.errors import BusyError
 from node.model.ids import InstanceId
 from node.model.instance import Instance
@@ -16,7 +18,14 @@ from tui.commands.changes import check_may_change, say_done, submit, until
 from tui.commands.console import Console
 from tui.commands.figures import condition, shard_progress
 from tui.commands.instances import instances_listing
-from tui.commands.naming import find_instance, find_model, instances_of, node_name
+from tui.commands.model_files import pull
+from tui.commands.naming import (
+    find_instance,
+    find_model,
+    instances_of,
+    known_models,
+    node_name,
+)
 from tui.commands.progress import ProgressLine
 from tui.commands.units import nodes_text
 from tui.commands.wish import (
@@ -91,6 +100,7 @@ async def place(
         NoFitError: it does not fit, with the numbers. ExoctlError: its start failed.
     """
     deadline = clock.monotonic() + console.settings.timeout_seconds(LOAD_SECONDS)
+    await fetch_missing(console, handle, model, wish)
     with ProgressLine(console) as line:
         while True:
             command = PlaceInstance(model=find_model(handle, model), wish=wish)
@@ -106,6 +116,19 @@ async def place(
     if wait:
         await wait_ready(console, handle, instance)
     return instance
+
+
+async def fetch_missing(console: Console, handle: NodeHandle, model: str, wish: Wish) -> None:
+    """Pull a model that lies on no node and is called as a repository is, to where it is wanted.
+
+    Raises:
+        ExoctlError: it can't be fetched, and how it can be had.
+    """
+    found = find_model(handle, model)
+    if found in known_models(handle) or "/" not in found:
+        return
+    console.say(f"{found} is on no node yet: fetching it")
+    await pull(console, handle, PullModel(model=parse_model_id(found)), wish.nodes)
 
 
 async def wait_ready(console: Console, handle: NodeHandle, instance: InstanceId) -> None:

@@ -11,11 +11,13 @@ from tui.commands import (
     chat,
     cluster,
     config,
+    downloads,
     events,
     instances,
     load,
     local,
     logs,
+    model_files,
     models,
     nodes,
     plan,
@@ -71,6 +73,7 @@ def build() -> typer.Typer:
     add_command(app, "unload", load.unload, panel=_RUN)
     add_command(app, "ps", instances.ps, panel=_RUN)
     app.add_typer(_models(), name="model", rich_help_panel=_RUN)
+    app.add_typer(_downloads(), name="download", rich_help_panel=_RUN)
 
     add_command(app, "status", status.status, panel=_WATCH)
     add_command(app, "events", events.events, panel=_WATCH)
@@ -134,9 +137,27 @@ def _group(name: str, text: str | None = None) -> typer.Typer:
 
 
 def _models() -> typer.Typer:
-    group = _group("model", "The models that lie on the nodes.")
+    group = _group("model", "The models of the nodes: what is there, fetching, deleting.")
     add_command(group, "ls", models.model_ls)
     add_command(group, "show", models.model_show)
+    add_command(group, "search", model_files.model_search)
+    add_command(group, "pull", model_files.model_pull)
+    add_command(group, "rm", model_files.model_rm)
+    add_command(group, "verify", model_files.model_verify)
+    add_command(group, "import", model_files.model_import)
+    add_command(group, "prune", model_files.model_prune)
+    return group
+
+
+def _downloads() -> typer.Typer:
+    group = _group("download", "What is on its way to the nodes.")
+    add_command(group, "ls", downloads.download_ls)
+    add_command(group, "pause", downloads.download_pause)
+    add_command(group, "resume", downloads.download_resume)
+    add_command(group, "retry", downloads.download_retry)
+    add_command(group, "cancel", downloads.download_cancel)
+    add_command(group, "move", downloads.download_move)
+    add_command(group, "limit", downloads.download_limit)
     return group
 
 

@@ -8,6 +8,7 @@ from node.model.errors import UsageError
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _TOKENS = re.compile(r"(\d+)(k?)", re.IGNORECASE)
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b?(?:/s)?", re.IGNORECASE)
 _BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
 NOTHING = "-"
 """Stands in a table cell where there is no value."""
@@ -39,6 +40,21 @@ def parse_tokens(text: str) -> int:
             "bad_context", f"{text!r} is no number of tokens", "write 4096 or 32k"
         )
     return int(match[1]) * (1024 if match[2] else 1)
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes of `50MB/s`, `1.5 GB`, `800k` or a plain number; decimal units.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None:
+        raise UsageError.because(
+            "bad_bytes", f"{text!r} is no number of bytes", "write 50MB/s, 800kB/s or 0"
+        )
+    thousands = " kmgt".index(match[2].lower() or " ")
+    return int(float(match[1]) * 1000**thousands)
 
 
 def bytes_text(count: int) -> str:

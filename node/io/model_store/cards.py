@@ -12,6 +12,7 @@ import msgspec
 
 from node.core.failure_text import short_failure, short_text
 from node.io.child_process import child_environment, make_private
+from node.io.model_store.hub_cache import SNAPSHOTS
 from node.io.model_store.weight_files import NONSENSE, FileStamp, read_regular
 from node.model.card import ModelCard
 from node.model.errors import Failure
@@ -79,8 +80,14 @@ class CardShelf:
     """Reads and keeps cards; `command` and a directory print the card of the model in it."""
 
     def __init__(
-        self, state_directory: Path, command: tuple[str, ...], environment: Mapping[str, str]
+        self,
+        state_directory: Path,
+        own: Path,
+        command: tuple[str, ...],
+        environment: Mapping[str, str],
     ) -> None:
+        """`own` is the model directory that may be written to."""
+        self._own = own
         self._shelf = state_directory / "cards"
         self._scratch = state_directory / "tmp"
         self._command = command
@@ -98,9 +105,13 @@ class CardShelf:
         return None
 
     def keep(self, directory: Path, fingerprint: str, card: ModelCard) -> None:
-        """Put a card beside its model, or where that is read-only into the state directory."""
+        """Put a card beside its model; into the state directory where the model is in the hub's
+        layout, in a directory that is only read, or on a disk that refuses.
+        """
         content = msgspec.json.encode(_KeptCard(fingerprint=fingerprint, card=card))
-        for path in (directory / CARD_NAME, self._elsewhere(directory)):
+        is_ours = directory.is_relative_to(self._own) and directory.parent.name != SNAPSHOTS
+        beside = (directory / CARD_NAME,) if is_ours else ()
+        for path in (*beside, self._elsewhere(directory)):
             with contextlib.suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 _replace(path, content)

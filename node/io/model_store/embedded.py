@@ -260,6 +260,34 @@ class EmbeddedModel:
             return None  # it has just begun, or just ended
 
 
+async def convert_file(
+    source: Path, target: Path, command: tuple[str, ...], environment: Mapping[str, str]
+) -> None:
+    """Have a child unpack a GGUF file into a new directory.
+
+    Raises:
+        ExoctlError: it could not, with what the child said.
+    """
+    with anyio.fail_after(CONVERT_SECONDS_MAX):
+        done = await anyio.run_process(
+            (*command, str(source), str(target)),
+            check=False,
+            cwd=target.parent,
+            env={**child_environment(environment), "TMPDIR": str(target.parent)},
+            start_new_session=True,
+        )
+    last = _Line()
+    with contextlib.suppress(*NONSENSE):
+        last = _line.decode((done.stdout.strip().splitlines() or [b""])[-1])
+    if done.returncode != 0 or not last.done:
+        reason = last.error.message if isinstance(last.error, Failure) else last.error
+        raise ExoctlError.because(
+            "convert_failed",
+            short_text(f"{source} could not be converted: {reason or done.returncode}"),
+            "only GGUF files of Llama's kind, in a format that mlx reads, can be brought in",
+        )
+
+
 def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

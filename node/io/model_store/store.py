@@ -1,18 +1,20 @@
 """The models that lie in the model directories of this machine."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
+import anyio
 import anyio.to_thread
 import msgspec
 
 from node.core.failure_text import short_text
 from node.io.model_store.cards import CardShelf, fingerprint_of, library_version, unknown_card
-from node.io.model_store.embedded import EmbeddedModel
+from node.io.model_store.embedded import EmbeddedModel, convert_file
+from node.io.model_store.keeping import discard, fresh_staging, settle
 from node.io.model_store.names import lies_within, parse_model_id
+from node.io.model_store.places import Place, places_of
 from node.io.model_store.weight_files import (
-    CONFIG_NAME,
     FileStamp,
     check,
     source_of,
@@ -69,14 +71,42 @@ class ModelStore:
         """The first directory is written to, further ones are only read. Any may not exist yet."""
         tools = tools or ModelTools()
         self._roots = tuple(directory.absolute() for directory in directories)
-        self._shelf = CardShelf(state_directory.absolute(), tools.inspect, environment)
+        self._shelf = CardShelf(
+            state_directory.absolute(), self._roots[0], tools.inspect, environment
+        )
         self._library = library_version()
+        self._convert = tools.convert
+        self._environment = environment
         self._found: dict[ModelId, _Found] | None = None
         self._checked: dict[Path, tuple[str, Failure | None]] = {}
         self._described: dict[Path, tuple[str, ModelCard | Failure]] = {}
         self._passed_over: dict[Path, str] = {}
         """Places that can't be looked into and are no model, with what the system says."""
         self.embedded = EmbeddedModel(self._roots[0], tools.convert, environment)
+
+    @property
+    def root(self) -> Path:
+        """The directory that is written to."""
+        return self._roots[0]
+
+    def place_of(self, model: ModelId) -> Path | None:
+        """Where a model lies, whole or not; None where it does not."""
+        found = (self._found or {}).get(model)
+        return found.directory if found is not None else None
+
+    async def convert(self, source: Path, target: Path) -> None:
+        """Unpack a GGUF file into a model directory, all or nothing.
+
+        Raises:
+            ExoctlError: what the converter said.
+        """
+        staging = await anyio.to_thread.run_sync(fresh_staging, self.root)
+        try:
+            await convert_file(source, staging / "model", self._convert, self._environment)
+            await anyio.to_thread.run_sync(settle, staging / "model", target)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(discard, staging)
 
     async def scan(self) -> None:
         """Look through the directories; cheap where nothing has changed since."""
@@ -155,10 +185,10 @@ class ModelStore:
         models: dict[ModelId, _Found] = {}
         passed_over: dict[Path, str] = {}
         for root in self._roots:
-            for directory, failure in _model_directories(root, passed_over):
-                found = self._look(root, directory, failure)
-                if found is None and failure is not None:
-                    passed_over[directory] = failure.message
+            for place in places_of(root, passed_over):
+                found = self._look(root, place)
+                if found is None and place.failure is not None:
+                    passed_over[place.directory] = place.failure.message
                 if found is not None and len(models) < MODELS_MAX:
                     models.setdefault(found.model, found)
         for place in passed_over.keys() - self._passed_over.keys():
@@ -170,12 +200,13 @@ class ModelStore:
                 del cache[gone]
         return models
 
-    def _look(self, root: Path, directory: Path, failure: Failure | None) -> _Found | None:
-        """What lies there; `failure` where that can't even be told to be a model. Never raises for
-        what is on the disk: one model must not keep the others from being found.
+    def _look(self, root: Path, place: Place) -> _Found | None:
+        """What lies there. Never raises for what is on the disk: one model must not keep the
+        others from being found.
         """
+        directory, failure = place.directory, place.failure
         try:
-            model = parse_model_id(directory.relative_to(root).as_posix())
+            model = parse_model_id(place.name)
         except UsageError:
             return None  # no name that could be asked for
         stamps: dict[str, FileStamp] = {}
@@ -194,7 +225,7 @@ class ModelStore:
             directory=directory,
             stamps=stamps,
             fingerprint=fingerprint,
-            source=source_of(directory),
+            source=place.source or source_of(directory),
             failure=failure,
         )
 
@@ -209,52 +240,6 @@ class ModelStore:
         if checked is None or checked[0] != fingerprint:
             checked = self._checked[directory] = fingerprint, check(directory, stamps, root)
         return checked[1]
-
-
-def _model_directories(
-    root: Path, passed_over: dict[Path, str]
-) -> Iterator[tuple[Path, Failure | None]]:
-    """Directories with a config.json: at the top, or one below for `owner/name`.
-
-    Where it can't be told whether there is one, with the failure. What can't even be listed is
-    noted in `passed_over`.
-    """
-    for directory in _subdirectories(root, passed_over):
-        is_model, failure = _holds_config(directory)
-        if is_model:
-            yield directory, failure
-        elif lies_within(directory, root):
-            for inner in _subdirectories(directory, passed_over):
-                is_model, failure = _holds_config(inner)
-                if is_model:
-                    yield inner, failure
-
-
-def _holds_config(directory: Path) -> tuple[bool, Failure | None]:
-    try:
-        return (directory / CONFIG_NAME).is_file(), None
-    except (OSError, ValueError) as error:
-        return True, unreadable(directory, error)
-
-
-def _subdirectories(directory: Path, passed_over: dict[Path, str]) -> Iterator[Path]:
-    try:
-        paths = sorted(directory.iterdir())
-    except FileNotFoundError:
-        return  # not made yet, or gone since it was listed
-    except OSError as error:
-        passed_over[directory] = unreadable(directory, error).message
-        return
-    for path in paths:
-        if path.name.startswith("."):
-            continue
-        try:
-            is_directory = path.is_dir()
-        except (OSError, ValueError) as error:
-            passed_over[path] = unreadable(path, error).message
-            continue
-        if is_directory:
-            yield path
 
 
 def _is_utf8(path: Path) -> bool:

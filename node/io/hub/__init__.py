@@ -1,0 +1,1 @@
+"""The hub: what it lists, and the bytes of its files."""

@@ -51,8 +51,12 @@ from node.wire.message import (
     CommandAnswered,
     CommandSent,
     Leaving,
+    ListingAsked,
+    ListingTold,
     OrderAnswered,
     OrderSent,
+    PieceAsked,
+    PieceSent,
     PlanAnswered,
     PlanAsked,
     RegistersChanged,
@@ -284,7 +288,7 @@ class Node:
                     self.reporter.peer_up(peer)
                     self.reporter.gather_now("links")
                 case PeerDown(peer=peer, refused=refused, reason=reason):
-                    _log.info("link with %s is down: %s", self._name_of(peer), reason)
+                    _log.info("link with %s is down: %s", self.control.name_of(peer), reason)
                     self._links_up.discard(peer)
                     self.control.router.peer_down(peer, refused=refused)
                     self.work.streams.on_peer_down(peer)
@@ -315,6 +319,8 @@ class Node:
                     self.control.registers.take(peer, register)
             case OrderSent() | OrderAnswered():
                 self.work.orders.on_message(peer, message)
+            case ListingAsked() | ListingTold() | PieceAsked() | PieceSent():
+                self.work.pieces.on_message(peer, message)
             case Leaving(reason=reason):
                 _log.info("%s", reason)
                 self.control.router.peer_down(peer, refused=True)
@@ -377,10 +383,6 @@ class Node:
             incarnation=self._recovered.incarnation,
             addresses=self.mesh.addresses(),
         )
-
-    def _name_of(self, node: NodeId) -> str:
-        record = self.control.store.state.nodes.get(node)
-        return record.name if record is not None else node[:12]
 
     def _local(self) -> LocalView:
         waiting: list[str] = []

@@ -56,6 +56,11 @@ class ControlPlane:
         """The last committed state."""
         return self.store.state
 
+    def name_of(self, node: NodeId) -> str:
+        """A member's name, or the start of its id."""
+        record = self.store.state.nodes.get(node)
+        return record.name if record is not None else node[:12]
+
     def facts(self) -> Facts:
         """What decisions may know beside the state."""
         return facts_from(self.registers.registers, clock.wall())

@@ -72,6 +72,10 @@ class Peers(Protocol):
         """Append to the part until it is full; False where the hub has to be asked."""
         ...
 
+    def blame(self, file: RemoteFile) -> tuple[str, ...]:
+        """The file hashed wrong: names of the peers that gave of it, which are left from now on."""
+        ...
+
 
 class Fetch:
     """What all downloads of a node share."""
@@ -141,12 +145,20 @@ class Fetch:
         return listing
 
     async def _ask(self, job: Job) -> Listing:
-        if self._peers is not None and job.source != "hub":
+        trouble: HubError | None = None
+        if job.source != "peer":
+            try:
+                return await self._hub.listing(job.model, job.revision)
+            except HubError as error:
+                if job.source == "hub" or not _may_peers_know(error):
+                    raise
+                trouble = error
+        if self._peers is not None:
             listing = await self._peers.listing(job)
             if listing is not None:
                 return listing
-        if job.source == "peer":
-            raise HubError(
+        if trouble is None:
+            trouble = HubError(
                 hub_trouble.trouble(
                     "no_peer_has_it",
                     f"no other node has {job.model} at {job.revision}",
@@ -154,7 +166,7 @@ class Fetch:
                     passing=True,
                 )
             )
-        return await self._hub.listing(job.model, job.revision)
+        raise trouble
 
     async def fetch_file(
         self, job: Job, listing: Listing, part: PartFile, progress: Progress, on_bytes: OnBytes
@@ -182,6 +194,10 @@ class Fetch:
         url = await self._hub.file_url(listing.repo, listing.commit, file.path)
         await self._transfer.fetch(url, self._hub.headers(), part, what, from_hub)
 
+    def blame(self, file: RemoteFile) -> tuple[str, ...]:
+        """Names of the peers that gave of a file that hashed wrong."""
+        return self._peers.blame(file) if self._peers is not None else ()
+
     def require_room(self, needed: int) -> None:
         """Refuse before the disk is full.
 
@@ -197,6 +213,11 @@ class Fetch:
         """Seconds to wait after bytes, by the node's cap and by the download's own."""
         now = clock.monotonic()
         return max(self._pace.spend(count, now), own.spend(count, now))
+
+
+def _may_peers_know(error: HubError) -> bool:
+    """Whether only the way to the hub is at fault: what it refuses, no peer is asked for."""
+    return error.trouble.is_passing or error.failure.code == "hub_offline"
 
 
 class _Running:
@@ -311,6 +332,8 @@ class _Running:
             await anyio.to_thread.run_sync(part.finish, repository.blob(file))
         except WrongHashError as error:
             self._note(file, 0)
+            named = self._fetch.blame(file)
+            what += f" (of which {', '.join(named)} gave)" if named else ""
             raise HubError(hub_trouble.wrong_hash(what, file.hash, error.found)) from error
         except OSError as error:
             raise HubError(disk_trouble(what, file, error)) from error

@@ -19,6 +19,8 @@ from node.services.downloader import Downloader
 from node.services.fetch import Fetch
 from node.services.model_keeper import ModelKeeper
 from node.services.model_orders import ModelOrders
+from node.services.peer_pieces import PeerPieces
+from node.services.peer_source import PeerSource
 from node.services.requests import Requests
 from node.services.streams import Streams
 from node.services.supervisor import Supervisor, runner_settings
@@ -45,7 +47,11 @@ class WorkPlane:
         self.models = ModelKeeper(store, self._models_changed)
         self.hub = Hub(environment)
         pace = Pace()
-        fetch = Fetch(store.root, self.hub, Transfer(), pace)
+        self.pieces = PeerPieces(store.root, mesh.send, tasks)
+        peers = PeerSource(
+            mesh.node, lambda: control.registers.registers, self.pieces, control.name_of
+        )
+        fetch = Fetch(store.root, self.hub, Transfer(), pace, peers)
         self.downloader = Downloader(
             store.root, QueueFile(config.state_directory), fetch, pace, self.models.rescan
         )

@@ -14,6 +14,7 @@ from node.core.replica.messages import ReplicaMessage, SnapshotChunk
 from node.model.register import Register
 from node.wire.frame import FRAME_BYTES_MAX, HEADER_BYTES, Frame, FrameKind, encode_frame
 from node.wire.message import (
+    PieceSent,
     RegistersChanged,
     ServiceMessage,
     StreamCancelled,
@@ -35,6 +36,7 @@ _KINDS: dict[type, FrameKind] = {
     StreamItems: FrameKind.STREAM,
     StreamCredit: FrameKind.STREAM,
     StreamCancelled: FrameKind.STREAM,
+    PieceSent: FrameKind.PIECE,
 }
 
 
@@ -102,7 +104,7 @@ class Codec:
         match frame.kind:
             case FrameKind.REPLICA | FrameKind.SNAPSHOT:
                 return self._guarded(self._replica, frame)
-            case FrameKind.SERVICE | FrameKind.STREAM:
+            case FrameKind.SERVICE | FrameKind.STREAM | FrameKind.PIECE:
                 return self._guarded(self._service, frame)
             case FrameKind.REGISTERS:
                 return self._decode_registers(frame)

@@ -39,6 +39,8 @@ class FrameKind(enum.IntEnum):
     """Latest values; a later one replaces one that still waits."""
     STREAM = 36
     """Tokens, point to point, with credit."""
+    PIECE = 37
+    """Bytes of models, over the bulk connection."""
 
 
 class FrameError(Exception):

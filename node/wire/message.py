@@ -6,7 +6,7 @@ Fields are only ever appended, each with a default. A tag, once given, is never 
 import msgspec
 
 from node.model.command import Answer, CommandRequest, Wish
-from node.model.download import ModelOrder, OrderDone
+from node.model.download import Listing, ModelOrder, OrderDone, RemoteFile
 from node.model.errors import Failure
 from node.model.ids import ClusterId, CommandId, ModelId, RequestId
 from node.model.machine import Address
@@ -122,6 +122,51 @@ class OrderAnswered(msgspec.Struct, frozen=True, tag="model_order_answer", kw_on
     failure: Failure | None = None
 
 
+class ListingAsked(msgspec.Struct, frozen=True, tag="listing_ask", kw_only=True):
+    """To a node that has a repository, or is fetching it: what does the revision consist of?"""
+
+    id: CommandId
+    repo: ModelId
+    revision: str
+
+
+class ListingTold(msgspec.Struct, frozen=True, tag="listing", kw_only=True):
+    """From that node."""
+
+    id: CommandId
+    listing: Listing | None = None
+    """None: it does not know."""
+
+
+class PieceAsked(msgspec.Struct, frozen=True, tag="piece_ask", kw_only=True):
+    """To a node that has a file, or some of it: send me these bytes."""
+
+    id: CommandId
+    repo: ModelId
+    file: RemoteFile
+    offset: int
+    length: int
+    """At most `PIECES_BYTES_MAX`."""
+
+
+class PieceSent(msgspec.Struct, frozen=True, tag="piece", kw_only=True):
+    """From that node, over the bulk connection: some of the bytes; an empty one says no more."""
+
+    id: CommandId
+    offset: int
+    content: bytes
+    available: int
+    """How much of the file the node has, from its beginning; -1: nothing at all."""
+    digest: bytes = b""
+    """Of everything up to the end of these bytes, where that is the end of a chunk."""
+
+
+PIECE_BYTES = 256 * 1024
+"""Of one `PieceSent`."""
+PIECES_BYTES_MAX = 1024 * 1024
+"""Of what is asked for at once."""
+
+
 ServiceMessage = (
     CommandSent
     | CommandAnswered
@@ -137,4 +182,8 @@ ServiceMessage = (
     | Leaving
     | OrderSent
     | OrderAnswered
+    | ListingAsked
+    | ListingTold
+    | PieceAsked
+    | PieceSent
 )

@@ -150,9 +150,13 @@ class NodeProcesses:
         self.nodes.append(node)
         return node
 
-    def cluster(self, *names: str) -> list[NodeProcess]:
-        """Nodes joined by invites into one cluster."""
-        nodes = [self.start(name) for name in names]
+    def cluster(self, *names: str, models: Path | None = None) -> list[NodeProcess]:
+        """Nodes joined by invites into one cluster; each with its own models below `models`."""
+        nodes: list[NodeProcess] = []
+        for name in names:
+            if models is not None:
+                self.models = models / name
+            nodes.append(self.start(name))
         for node in nodes:
             node.wait_ready()
         for other in nodes[1:]:

@@ -10,6 +10,7 @@ SCOPE_TITLES = {
     "nodes": "Nodes",
     "placements": "Placements",
     "models": "Models",
+    "downloads": "Downloads",
     "events": "Events",
     "chat": "Chat",
     "logs": "Logs",
@@ -104,6 +105,93 @@ _PLACEMENTS = (
     ),
 )
 
+_DOWNLOADS = (
+    Action(
+        id="downloads.add",
+        title="Fetch a model from the hub",
+        command="pull",
+        keys=("a",),
+        aliases=("download",),
+        hint="add",
+        argument="OWNER/NAME[@NODE]",
+        is_writing=True,
+    ),
+    Action(
+        id="downloads.pause",
+        title="Pause, or go on",
+        command="pause-download",
+        keys=("space",),
+        hint="pause",
+        argument="MODEL",
+        is_writing=True,
+    ),
+    Action(
+        id="downloads.retry",
+        title="Try again now",
+        command="retry-download",
+        keys=("r",),
+        hint="retry",
+        argument="MODEL",
+        is_writing=True,
+    ),
+    Action(
+        id="downloads.cancel",
+        title="Give it up (asks)",
+        command="cancel-download",
+        keys=("x",),
+        hint="give up",
+        argument="MODEL",
+        is_writing=True,
+    ),
+    Action(
+        id="downloads.sooner",
+        title="Before others",
+        command="sooner",
+        keys=("less_than_sign",),
+        hint="sooner",
+        argument="MODEL",
+        is_writing=True,
+    ),
+    Action(
+        id="downloads.later",
+        title="After others",
+        command="later",
+        keys=("greater_than_sign",),
+        argument="MODEL",
+        is_writing=True,
+    ),
+)
+
+_MODELS = (
+    Action(
+        id="models.pull",
+        title="Fetch it to a node, or another one",
+        command="fetch",
+        keys=("a",),
+        hint="fetch",
+        argument="OWNER/NAME[@NODE]",
+        is_writing=True,
+    ),
+    Action(
+        id="models.verify",
+        title="Hash its files anew, mend what is damaged",
+        command="verify",
+        keys=("v",),
+        hint="verify",
+        argument="MODEL",
+        is_writing=True,
+    ),
+    Action(
+        id="models.delete",
+        title="Delete it from a node (asks)",
+        command="delete",
+        keys=("D",),
+        hint="delete",
+        argument="MODEL",
+        is_writing=True,
+    ),
+)
+
 _EVENTS = (
     Action(
         id="events.follow",
@@ -184,6 +272,8 @@ ACTIONS: tuple[Action, ...] = (
     *_TOPOLOGY,
     *_NODES,
     *_PLACEMENTS,
+    *_MODELS,
+    *_DOWNLOADS,
     *_EVENTS,
     *_CHAT,
     *_LOGS,

@@ -18,7 +18,6 @@ from tui.commands.changes import check_may_change, say_done, submit, until
 from tui.commands.console import Console
 from tui.commands.figures import condition, shard_progress
 from tui.commands.instances import instances_listing
-from tui.commands.model_files import pull
 from tui.commands.naming import (
     find_instance,
     find_model,
@@ -27,6 +26,7 @@ from tui.commands.naming import (
     node_name,
 )
 from tui.commands.progress import ProgressLine
+from tui.commands.pull import pull
 from tui.commands.units import nodes_text
 from tui.commands.wish import (
     Context,
@@ -100,7 +100,8 @@ async def place(
         NoFitError: it does not fit, with the numbers. ExoctlError: its start failed.
     """
     deadline = clock.monotonic() + console.settings.timeout_seconds(LOAD_SECONDS)
-    await fetch_missing(console, handle, model, wish)
+    if wait:
+        await fetch_missing(console, handle, model, wish)
     with ProgressLine(console) as line:
         while True:
             command = PlaceInstance(model=find_model(handle, model), wish=wish)

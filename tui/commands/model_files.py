@@ -1,196 +1,29 @@
-"""`exoctl model pull|rm|verify|import|prune|search`: bringing models to nodes, and off them."""
+"""`exoctl model rm|verify|import|prune|search`: bringing models to nodes, and off them."""
 
 from pathlib import Path
 from typing import Annotated
 
 import anyio
-import msgspec
 import typer
 
 from node.handle import NodeHandle
 from node.io import clock
 from node.io.model_store.names import parse_model_id
-from node.model.download import ImportModel, PruneModels, PullModel, RemoveModel, VerifyModel
-from node.model.errors import ExoctlError, NotFoundError, TimeoutExpiredError, UsageError
+from node.model.download import ImportModel, PruneModels, RemoveModel, VerifyModel
+from node.model.errors import UsageError
 from node.model.ids import ModelId, NodeId
-from node.model.register import DownloadFigures, DownloadRecord, ModelFigures
-from tui.commands.changes import check_may_change
+from node.model.register import ModelFigures
 from tui.commands.console import Console, Listing
 from tui.commands.downloads import (
     NodeOption,
-    cause_text,
     downloads_listing,
     give,
-    left_text,
-    share_text,
 )
 from tui.commands.figures import figures
 from tui.commands.jsonable import fields_of
-from tui.commands.naming import find_model, find_node, find_nodes, node_name
+from tui.commands.naming import find_model, find_node, node_name
 from tui.commands.plain import Column, Table
-from tui.commands.progress import ProgressLine
-from tui.commands.units import bytes_text, parse_bytes
-
-PULL_SECONDS = 7 * 24 * 3600.0
-LOOK_SECONDS = 0.2
-REGISTER_SECONDS = 10.0
-"""For a node to tell of a download that it has taken, or of a model that it has looked at."""
-DESCRIBE_SECONDS = 120.0
-_SOURCES = ("auto", "hub", "peer")
-
-
-def model_pull(
-    console: Console,
-    model: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="A repository of the hub.")],
-    *,
-    nodes: Annotated[
-        str, typer.Option("--node", metavar="A,B", help="To these nodes; else to this one.")
-    ] = "",
-    everywhere: Annotated[bool, typer.Option("--all", help="To every node.")] = False,
-    revision: Annotated[str, typer.Option("--revision", help="Branch, tag or commit.")] = "main",
-    source: Annotated[
-        str, typer.Option("--from", metavar="|".join(_SOURCES), help="Whom to ask.")
-    ] = "auto",
-    rate: Annotated[str, typer.Option("--rate", help="At most, such as 50MB/s.")] = "",
-    priority: Annotated[int, typer.Option("--priority", help="Higher goes first.")] = 0,
-    wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Return once it is whole, or at once.")
-    ] = True,
-) -> None:
-    """Fetch a model from the hub, once for all nodes; goes on after any interruption."""
-    if source not in _SOURCES:
-        raise UsageError.because(
-            "bad_source", f"--from {source!r} is no source", f"use {', '.join(_SOURCES)}"
-        )
-
-    async def work(handle: NodeHandle) -> None:
-        name = parse_model_id(model)
-        chosen = tuple(handle.state.nodes) if everywhere else find_nodes(handle.state, nodes)
-        order = PullModel(
-            model=name,
-            revision=revision,
-            priority=priority,
-            source=source,
-            bytes_per_second=parse_bytes(rate) if rate else 0,
-        )
-        await pull(console, handle, order, chosen, wait=wait)
-        if console.is_json:
-            console.emit(downloads_listing(handle))
-
-    console.connected(work, follow=True)
-
-
-async def pull(
-    console: Console,
-    handle: NodeHandle,
-    order: PullModel,
-    nodes: tuple[NodeId, ...] = (),
-    *,
-    wait: bool = True,
-) -> None:
-    """Have nodes fetch a model; with `wait`, show how far each is until all have it.
-
-    Raises:
-        ExoctlError: it can't be fetched, as the node says.
-    """
-    targets = nodes or ((await handle.local()).node,)
-    asked_at = clock.wall()
-    check_may_change(console)
-    together = msgspec.structs.replace(order, companions=targets)
-    for node in targets:
-        if wait:
-            await handle.order(node, together)
-        else:
-            await give(console, handle, node, together)
-    if wait:
-        await _wait(console, handle, order.model, targets, asked_at)
-
-
-async def _wait(
-    console: Console,
-    handle: NodeHandle,
-    model: ModelId,
-    nodes: tuple[NodeId, ...],
-    asked_at: float,
-) -> None:
-    limit = console.settings.timeout_seconds(PULL_SECONDS)
-    started = clock.monotonic()
-    try:
-        with ProgressLine(console) as line:
-            while True:
-                records = {node: _record(handle, node, model) for node in nodes}
-                seconds = clock.monotonic() - started
-                if all(_is_whole(handle, node, model, records[node]) for node in nodes):
-                    break
-                _raise_failure(records, seconds)
-                _check_time(model, seconds, limit)
-                line.update(*_line(handle, model, records))
-                await anyio.sleep(LOOK_SECONDS)
-    except anyio.get_cancelled_exc_class():
-        console.say(f"{model} goes on being fetched; `exoctl download pause {model}` pauses it")
-        raise
-    names = ", ".join(node_name(handle.state, node) for node in nodes)
-    size = max((record.bytes_total for record in records.values() if record), default=0)
-    took = max(0.0, clock.wall() - asked_at)
-    console.say(f"{model} is whole on {names}: {bytes_text(size)}, checked, in {took:.1f} s")
-
-
-def _record(handle: NodeHandle, node: NodeId, model: ModelId) -> DownloadRecord | None:
-    queue = figures(handle, node, DownloadFigures)
-    records = queue.downloads if queue else ()
-    return next((record for record in records if record.model == model), None)
-
-
-def _is_whole(
-    handle: NodeHandle, node: NodeId, model: ModelId, record: DownloadRecord | None
-) -> bool:
-    """Whether it is fetched and has been looked at, so that it can be placed."""
-    if record is None or record.phase != "complete":
-        return False
-    held = figures(handle, node, ModelFigures)
-    for each in held.held if held else ():
-        if each.card.model == model:
-            if each.failure is not None:
-                raise ExoctlError(each.failure)
-            return each.complete
-    return False
-
-
-def _raise_failure(records: dict[NodeId, DownloadRecord | None], seconds: float) -> None:
-    for record in records.values():
-        if record is None and seconds > REGISTER_SECONDS:
-            raise NotFoundError.because(
-                "download_gone", "the download is not in the node's queue any more"
-            )
-        if record is not None and record.failure is not None and not record.retry_at:
-            raise ExoctlError(record.failure)
-
-
-def _check_time(model: ModelId, seconds: float, limit: float) -> None:
-    if seconds > limit:
-        raise TimeoutExpiredError.because(
-            "wait_expired", f"{model} is not whole after {limit:g} s", "it goes on; wait longer"
-        )
-
-
-def _line(
-    handle: NodeHandle, model: ModelId, records: dict[NodeId, DownloadRecord | None]
-) -> tuple[str, str]:
-    words: list[str] = []
-    details: list[str] = []
-    for node, record in records.items():
-        name = f"{node_name(handle.state, node)} " if len(records) > 1 else ""
-        if record is None:
-            words.append(f"{name}queued")
-            continue
-        words.append(f"{name}{record.phase}")
-        if record.failure is not None:
-            words[-1] += f" ({cause_text(record)})" if len(records) == 1 else ""
-        rate = f" {bytes_text(int(record.bytes_per_second))}/s" if record.bytes_per_second else ""
-        total = f" of {bytes_text(record.bytes_total)}" if record.bytes_total else ""
-        left = left_text(record)
-        details.append(f"{name}{share_text(record)}{total}{rate} {'' if left == '-' else left}")
-    return f"{model}: {', '.join(words)}", "  ".join(details)
+from tui.commands.pull import wait_whole
 
 
 def model_rm(
@@ -223,7 +56,7 @@ def model_verify(
         done = await handle.order(where, VerifyModel(model=found))
         console.say(done.words)
         await anyio.sleep(1.0)  # for the node to tell of it in place of what was before
-        await _wait(console, handle, found, (where,), asked_at)
+        await wait_whole(console, handle, found, (where,), asked_at)
         if console.is_json:
             console.emit(downloads_listing(handle))
 

@@ -21,6 +21,7 @@ from tui.commands import (
     models,
     nodes,
     plan,
+    pull,
     replay,
     requests,
     run,
@@ -141,7 +142,7 @@ def _models() -> typer.Typer:
     add_command(group, "ls", models.model_ls)
     add_command(group, "show", models.model_show)
     add_command(group, "search", model_files.model_search)
-    add_command(group, "pull", model_files.model_pull)
+    add_command(group, "pull", pull.model_pull)
     add_command(group, "rm", model_files.model_rm)
     add_command(group, "verify", model_files.model_verify)
     add_command(group, "import", model_files.model_import)

@@ -54,6 +54,7 @@ class PlaceDialog(Dialog):
                 f"{glyphs.DOT} {row.fits}",
             )
             for row in context.view.models
+            if row.layer_count
         ]
         self.models = ChoicePane(context, "Place which model?", choices, self._take_model)
         self.candidates = CandidatePane(context, self._show_details)

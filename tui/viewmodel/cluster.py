@@ -85,7 +85,7 @@ class ClusterView:
     @cached_property
     def downloads(self) -> list[DownloadRow]:
         """Downloads, those that need something first."""
-        return downloads.download_rows(self.state, self.registers, self.hues)
+        return downloads.download_rows(self.state, self.registers, self.hues, self.now)
 
     @cached_property
     def models(self) -> list[ModelRow]:

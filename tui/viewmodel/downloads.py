@@ -1,5 +1,7 @@
 """Rows of downloads and of models."""
 
+import msgspec
+
 from node.model.card import ModelCard
 from node.model.ids import ModelId, NodeId
 from node.model.register import (
@@ -27,10 +29,15 @@ LEVELS: dict[str, Level] = {
 _ORDER = ("failed", "downloading", "converting", "verifying", "resolving", "paused", "queued")
 
 
-def download_rows(state: State, registers: Registers, hues: dict[NodeId, str]) -> list[DownloadRow]:
-    """Every download, those first that need or move something, finished ones last."""
+def download_rows(
+    state: State, registers: Registers, hues: dict[NodeId, str], now: float = 0.0
+) -> list[DownloadRow]:
+    """Every download, those first that need or move something, finished ones last.
+
+    `now` is by the wall clock.
+    """
     rows = [
-        _download(state, node, hues.get(node, "dim"), record)
+        _download(state, node, hues.get(node, "dim"), record, now)
         for node, value in each(registers, DownloadFigures)
         if node in state.nodes
         for record in value.downloads
@@ -39,7 +46,9 @@ def download_rows(state: State, registers: Registers, hues: dict[NodeId, str]) -
     return rows
 
 
-def _download(state: State, node: NodeId, hue: str, record: DownloadRecord) -> DownloadRow:
+def _download(
+    state: State, node: NodeId, hue: str, record: DownloadRecord, now: float
+) -> DownloadRow:
     fraction = record.bytes_done / record.bytes_total if record.bytes_total else 0.0
     return DownloadRow(
         node=node,
@@ -55,6 +64,8 @@ def _download(state: State, node: NodeId, hue: str, record: DownloadRecord) -> D
         source=record.source,
         failure=record.failure.message if record.failure else "",
         remedy=record.failure.remedy if record.failure else "",
+        priority=record.priority,
+        retry_seconds=max(1.0, record.retry_at - now) if record.retry_at else 0.0,
     )
 
 
@@ -73,9 +84,46 @@ def model_rows(state: State, registers: Registers) -> list[ModelRow]:
     running: dict[ModelId, int] = {}
     for instance in state.instances.values():
         running[instance.model] = running.get(instance.model, 0) + 1
-    return [
+    arriving = _arriving(registers)
+    rows = [
         _model(cards[model], held[model], rooms, running.get(model, 0)) for model in sorted(cards)
     ]
+    for place, row in enumerate(rows):
+        on_the_way = {n: words for n, (words, _) in arriving.pop(row.model, {}).items()}
+        whole = {n: words for n, words in row.places.items() if words == glyphs.CHECK}
+        rows[place] = msgspec.structs.replace(row, places={**row.places, **on_the_way, **whole})
+    rows += [_unknown(model, places) for model, places in arriving.items()]
+    return sorted(rows, key=lambda row: row.model)
+
+
+def _arriving(registers: Registers) -> dict[ModelId, dict[NodeId, tuple[str, int]]]:
+    """Models on their way: by node how far, and how many bytes they have in all."""
+    found: dict[ModelId, dict[NodeId, tuple[str, int]]] = {}
+    for node, value in each(registers, DownloadFigures):
+        for record in value.downloads:
+            if record.phase != "complete":
+                share = record.bytes_done / record.bytes_total if record.bytes_total else 0.0
+                words = glyphs.CROSS if record.phase == "failed" else text.percent(share).strip()
+                found.setdefault(record.model, {})[node] = (words, record.bytes_total)
+    return found
+
+
+def _unknown(model: ModelId, places: dict[NodeId, tuple[str, int]]) -> ModelRow:
+    """A model that lies nowhere whole: nothing is known of it but its bytes."""
+    return ModelRow(
+        model=model,
+        architecture="",
+        bytes_on_disk=max(total for _, total in places.values()),
+        parameters=0,
+        bits=0,
+        layer_count=0,
+        context_tokens=0,
+        places={node: words for node, (words, _) in places.items()},
+        whole=0,
+        instances=0,
+        fits="on its way",
+        level="busy",
+    )
 
 
 def _model(

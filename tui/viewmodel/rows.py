@@ -125,6 +125,9 @@ class DownloadRow(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     failure: str = ""
     remedy: str = ""
+    priority: int = 0
+    retry_seconds: float = 0.0
+    """Until it is tried again by itself; 0: a person must act."""
 
     @property
     def seconds_left(self) -> float | None:

@@ -2,6 +2,8 @@
 
 from typing import ClassVar
 
+from textual.binding import BindingType
+
 from tui.bridge.store import DOWNLOADS
 from tui.paint.bars import line
 from tui.paint.canvas import Canvas
@@ -10,13 +12,16 @@ from tui.viewmodel.matching import matcher
 from tui.viewmodel.rows import SYMBOLS, DownloadRow
 from tui.widgets.list_pane import ListPane
 from tui.widgets.painted import Parts
+from tui.widgets.pane import bindings
 
 NODE_CELLS = 9
+WIDE_CELLS = 90
 
 
 class DownloadsPane(ListPane):
     """A row for each download; the cause below a failed one where there is room."""
 
+    BINDINGS: ClassVar[list[BindingType]] = bindings("downloads")
     scope: ClassVar[str] = "downloads"
     topics: ClassVar[frozenset[str]] = frozenset((DOWNLOADS,))
     rows: list[DownloadRow] = []
@@ -73,8 +78,8 @@ class DownloadsPane(ListPane):
         held = [row for row in self.context.view.models if row.whole]
         words = f"{text.plural(len(held), 'model')} on disk" if held else "No model on disk yet"
         canvas.centre(y + 1, words, "dim")
-        if held:
-            canvas.centre(y + 3, "4 shows them", "dim")
+        keys = "a fetches one, 4 shows them" if held else "a fetches one"
+        canvas.centre(y + 3, keys, "dim")
 
     def draw_row(self, canvas: Canvas, y: int, place: int) -> None:
         """Node, model, bar, per cent, and speed with the time left or the phase."""
@@ -86,7 +91,8 @@ class DownloadsPane(ListPane):
         if row.phase == "failed":
             canvas.put(x, y, text.middle(row.model, right - x), "text")
             if self.row_lines == 2:
-                canvas.put(2, y + 1, text.shorten(row.failure, canvas.width - 2), "bad")
+                cause = f"{row.failure}; {row.remedy}" if row.remedy else row.failure
+                canvas.put(2, y + 1, text.shorten(cause, canvas.width - 2), "bad")
             return
         moves = row.phase not in ("queued", "complete", "failed")
         bar_cells = max(0, min(24, right - x - 22)) if moves else 0
@@ -114,13 +120,15 @@ def _status(row: DownloadRow, width: int, *, with_cause: bool) -> str:
     if row.phase == "complete":
         return f"{glyphs.CHECK} {text.size(row.bytes_total)}"
     if row.phase == "failed":
-        words = row.failure if with_cause and row.failure else "failed"
+        again = f"retry {text.duration(row.retry_seconds)}" if row.retry_seconds else ""
+        words = row.failure if with_cause and row.failure else again or "failed"
         return text.shorten(words, max(8, width - 34))
     if row.bytes_per_second <= 0:
-        return row.phase
+        return f"{row.phase} {row.source}".rstrip() if row.phase == "downloading" else row.phase
     left = row.seconds_left
     time = text.duration(left) if left is not None else "?"
-    return f"{text.rate(row.bytes_per_second)} {time:>6}"
+    words = f"{text.rate(row.bytes_per_second)} {time:>6}"
+    return f"{words} {row.source}" if row.source and width >= WIDE_CELLS else words
 
 
 def _ink(row: DownloadRow) -> str:

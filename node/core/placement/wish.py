@@ -39,7 +39,8 @@ def find_card(facts: Facts, model: ModelId) -> ModelCard | Refusal:
         NotFoundError,
         "model_not_found",
         f"no node holds a model called {model!r}",
-        f"models: {known}" if known else "see `exoctl model ls`",
+        (f"fetch it with `exoctl model pull {model}`; " if "/" in model else "")
+        + (f"models: {known}" if known else "see `exoctl model ls`"),
     )
 
 

@@ -103,6 +103,10 @@ class PartFile:
         """Of everything up to the end of each whole chunk."""
         return self._running.digests
 
+    def all_digests(self) -> list[bytes]:
+        """The digests, and that of everything so far as the last."""
+        return self._running.all_digests()
+
     def open(self) -> None:
         """Take up what is there: hashed anew, cut back to where it is sound.
 

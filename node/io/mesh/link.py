@@ -11,7 +11,7 @@ from node.model.ids import NodeId
 from node.model.machine import Address
 from node.model.register import LinkRecord
 from node.wire.codec import Codec
-from node.wire.message import RegistersChanged
+from node.wire.message import PieceSent, RegistersChanged
 
 
 class LinkFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ class Link:
         """Queue a message; False where it can't go.
 
         A full control queue ends the link: what was lost is told by its fall, and comes again. A
-        full bulk queue only refuses.
+        full bulk queue only refuses. Bytes of models never take the control connection.
 
         Raises:
             FrameError: the message is longer than a frame may be.
@@ -76,6 +76,9 @@ class Link:
         if isinstance(message, RegistersChanged):
             self._control.put_registers(message.registers)
             return True
+        if isinstance(message, PieceSent):
+            bulk = self._bulk
+            return bulk is not None and bulk.is_open and bulk.put(self._codec.encode(message))
         frame = self._codec.encode(message)
         if isinstance(message, SnapshotChunk) and self._bulk is not None and self._bulk.is_open:
             return self._bulk.put(frame)

@@ -120,6 +120,11 @@ class Repository:
             return None
         return found if found.commit == commit and found.repo == self.repo else None
 
+    def listings(self) -> list[Path]:
+        """Every listing that is kept, the newest first."""
+        found = list(self.own.glob("listing-*.json"))
+        return sorted(found, key=lambda path: -path.stat().st_mtime)
+
     @contextlib.contextmanager
     def lock(self) -> Generator[bool]:
         """Whether this process alone writes here; held until the end of the block."""

@@ -1,0 +1,231 @@
+"""Files between nodes: serving what lies here, and asking others for what lies there."""
+
+import os
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from node.core.hub_files import is_commit
+from node.io import clock
+from node.io.hub.part_file import CHUNK_BYTES, part_path, read_sums, sums_path
+from node.io.model_store.hub_cache import Repository
+from node.log import logger
+from node.model.download import Listing, RemoteFile
+from node.model.errors import UsageError
+from node.model.ids import CommandId, ModelId, NodeId
+from node.wire.message import (
+    PIECE_BYTES,
+    PIECES_BYTES_MAX,
+    ListingAsked,
+    ListingTold,
+    PieceAsked,
+    PieceSent,
+    ServiceMessage,
+)
+
+ANSWER_SECONDS = 10.0
+"""Without a piece for so long a peer is left."""
+SERVED_MAX = 32
+"""Requests that are served at once; further ones go unanswered and are asked again elsewhere."""
+QUEUE_SECONDS = 0.01
+"""Between two tries to put a piece into a full bulk queue."""
+PIECES_WAITING_MAX = 64
+HASH_CHARACTERS = (40, 64)
+
+_log = logger("downloads")
+
+PieceMessage = ListingAsked | ListingTold | PieceAsked | PieceSent
+Send = Callable[[NodeId, ServiceMessage], bool]
+
+
+class PeerPieces:
+    """Made once; both sides of the exchange."""
+
+    def __init__(self, root: Path, send: Send, tasks: TaskGroup) -> None:
+        self._root = root
+        self._send = send
+        self._tasks = tasks
+        self._serving = 0
+        self._waiting: dict[
+            CommandId, tuple[NodeId, MemoryObjectSendStream[ListingTold | PieceSent]]
+        ] = {}
+
+    def on_message(self, peer: NodeId, message: PieceMessage) -> None:
+        """Take a message of another node."""
+        match message:
+            case ListingAsked() | PieceAsked():
+                if self._serving < SERVED_MAX:
+                    self._serving += 1
+                    self._tasks.start_soon(self._serve, peer, message)
+            case ListingTold() | PieceSent():
+                asked, stream = self._waiting.get(message.id, (None, None))
+                if stream is not None and asked == peer:
+                    try:
+                        stream.send_nowait(message)
+                    except (anyio.WouldBlock, anyio.BrokenResourceError):
+                        return
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    async def listing(self, peer: NodeId, repo: ModelId, revision: str) -> Listing | None:
+        """What a peer knows of a revision; None where it does not, or does not answer."""
+        id_ = _fresh_id()
+        with self._stream(peer, id_) as answers, anyio.move_on_after(ANSWER_SECONDS):
+            if self._send(peer, ListingAsked(id=id_, repo=repo, revision=revision)):
+                answer = await answers.receive()
+                found = answer.listing if isinstance(answer, ListingTold) else None
+                return found if found is not None and found.repo == repo else None
+        return None
+
+    async def pieces(
+        self, peer: NodeId, repo: ModelId, file: RemoteFile, offset: int, length: int
+    ) -> AsyncGenerator[PieceSent, None]:
+        """The pieces of a range as they come; ends early where there are no more, or silence."""
+        id_ = _fresh_id()
+        end = offset + min(length, PIECES_BYTES_MAX)
+        with self._stream(peer, id_) as answers:
+            asked = PieceAsked(id=id_, repo=repo, file=file, offset=offset, length=end - offset)
+            if not self._send(peer, asked):
+                return
+            while offset < end:
+                with anyio.move_on_after(ANSWER_SECONDS) as limit:
+                    piece = await answers.receive()
+                if limit.cancelled_caught or not isinstance(piece, PieceSent):
+                    return
+                if piece.offset != offset or len(piece.content) > end - offset:
+                    return
+                yield piece
+                if not piece.content:
+                    return
+                offset += len(piece.content)
+
+    def _stream(self, peer: NodeId, id_: CommandId) -> "_Waiting":
+        return _Waiting(self._waiting, peer, id_)
+
+    # -- serving -----------------------------------------------------------------------------------
+
+    async def _serve(self, peer: NodeId, message: ListingAsked | PieceAsked) -> None:
+        try:
+            if isinstance(message, ListingAsked):
+                listing = await anyio.to_thread.run_sync(self._find_listing, message)
+                self._send(peer, ListingTold(id=message.id, listing=listing))
+            else:
+                await self._serve_pieces(peer, message)
+        except (OSError, UsageError) as error:
+            _log.debug("not served: %s", error)
+        finally:
+            self._serving -= 1
+
+    def _find_listing(self, message: ListingAsked) -> Listing | None:
+        repository = Repository(self._root, message.repo)
+        commits = [message.revision] if is_commit(message.revision) else []
+        current = repository.current()
+        commits += [current.name] if current is not None else []
+        commits += [path.stem.removeprefix("listing-") for path in repository.listings()]
+        for commit in commits:
+            listing = repository.listing(commit)
+            if listing is not None and message.revision in (commit, listing.revision):
+                return listing
+        return None
+
+    async def _serve_pieces(self, peer: NodeId, message: PieceAsked) -> None:
+        file = message.file
+        if len(file.hash) not in HASH_CHARACTERS or not file.hash.isalnum():
+            return
+        offset = max(0, message.offset)
+        length = min(message.length, PIECES_BYTES_MAX)
+        found = await anyio.to_thread.run_sync(self._read, message.repo, file, offset, length)
+        available, content, digests = found
+        if not content:
+            await self._put(
+                peer, PieceSent(id=message.id, offset=offset, content=b"", available=available)
+            )
+            return
+        view = memoryview(content)
+        while view:
+            room = CHUNK_BYTES - offset % CHUNK_BYTES
+            piece = bytes(view[: min(PIECE_BYTES, room)])
+            end = offset + len(piece)
+            sent = PieceSent(
+                id=message.id,
+                offset=offset,
+                content=piece,
+                available=available,
+                digest=digests.get(end, b""),
+            )
+            if not await self._put(peer, sent):
+                return
+            view, offset = view[len(piece) :], end
+
+    async def _put(self, peer: NodeId, piece: PieceSent) -> bool:
+        """Queue a piece; waits while the bulk queue is full."""
+        deadline = clock.monotonic() + ANSWER_SECONDS
+        while not self._send(peer, piece):
+            if clock.monotonic() > deadline:
+                return False
+            await anyio.sleep(QUEUE_SECONDS)
+        return True
+
+    def _read(
+        self, repo: ModelId, file: RemoteFile, offset: int, length: int
+    ) -> tuple[int, bytes, dict[int, bytes]]:
+        """How much is here, the bytes, and the digests at the chunks' ends within them."""
+        repository = Repository(self._root, repo)
+        if repository.has(file):
+            path, available = repository.blob(file), file.size
+        else:
+            path = part_path(repository.own, file)
+            try:
+                size = min(path.stat().st_size, file.size)
+            except OSError:
+                return -1, b"", {}
+            available = size - size % CHUNK_BYTES
+        length = min(length, available - offset)
+        if length <= 0:
+            return available, b"", {}
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            content = os.pread(descriptor, length, offset)
+        finally:
+            os.close(descriptor)
+        return available, content, _digests(repository, file, offset, offset + len(content))
+
+
+def _digests(repository: Repository, file: RemoteFile, first: int, end: int) -> dict[int, bytes]:
+    sums = read_sums(sums_path(repository.own, file), len(file.hash) // 2)
+    found: dict[int, bytes] = {}
+    for number in range(first // CHUNK_BYTES, min(len(sums), -(-end // CHUNK_BYTES))):
+        found[min((number + 1) * CHUNK_BYTES, file.size)] = sums[number]
+    return found
+
+
+class _Waiting:
+    """Who waits for answers to one question, for the length of a `with`."""
+
+    def __init__(
+        self,
+        waiting: dict[CommandId, tuple[NodeId, MemoryObjectSendStream[ListingTold | PieceSent]]],
+        peer: NodeId,
+        id_: CommandId,
+    ) -> None:
+        self._waiting, self._peer, self._id = waiting, peer, id_
+        self._send, self._receive = anyio.create_memory_object_stream[ListingTold | PieceSent](
+            PIECES_WAITING_MAX
+        )
+
+    def __enter__(self) -> MemoryObjectReceiveStream[ListingTold | PieceSent]:
+        self._waiting[self._id] = (self._peer, self._send)
+        return self._receive
+
+    def __exit__(self, *_: object) -> None:
+        del self._waiting[self._id]
+        self._send.close()
+        self._receive.close()
+
+
+def _fresh_id() -> CommandId:
+    return CommandId("c-" + clock.random_hex(16))

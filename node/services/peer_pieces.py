@@ -92,9 +92,10 @@ class PeerPieces:
             if not self._send(peer, asked):
                 return
             while offset < end:
-                with anyio.move_on_after(ANSWER_SECONDS) as limit:
+                piece: ListingTold | PieceSent | None = None
+                with anyio.move_on_after(ANSWER_SECONDS):
                     piece = await answers.receive()
-                if limit.cancelled_caught or not isinstance(piece, PieceSent):
+                if not isinstance(piece, PieceSent):
                     return
                 if piece.offset != offset or len(piece.content) > end - offset:
                     return

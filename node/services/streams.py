@@ -53,8 +53,9 @@ def failed(code: str, message: str, remedy: str = "", kind: str = "ExoctlError")
 class _Incoming:
     """The reader's end."""
 
-    def __init__(self, target: NodeId) -> None:
+    def __init__(self, target: NodeId, request: GenerationRequest) -> None:
         self.target = target
+        self.request = request
         self.next_number = 0
         self.consumed = -1
         self.credited = -1
@@ -121,6 +122,8 @@ class Streams:
         self._cancel = cancel
         self._incoming: dict[RequestId, _Incoming] = {}
         self._served: dict[RequestId, _Served] = {}
+        self._lost_at: dict[NodeId, float] = {}
+        """When the link with a peer ended that has none now."""
 
     @property
     def open_count(self) -> int:
@@ -130,12 +133,15 @@ class Streams:
     async def read(
         self, target: NodeId, request: GenerationRequest
     ) -> AsyncGenerator[GenerationItem, None]:
-        """Have `target` generate; yields until `Finished` or `Failed`. Closing it cancels there."""
-        incoming = _Incoming(target)
+        """Have `target` generate; yields until `Finished` or `Failed`. Closing it cancels there.
+
+        A link that ended a moment ago is waited for, as in the middle of a stream.
+        """
+        incoming = _Incoming(target, request)
         self._incoming[request.id] = incoming
         ended = False
         try:
-            if not self._send(target, StreamOpened(request=request)):
+            if not self._send(target, StreamOpened(request=request)) and not self._waits(incoming):
                 ended = True
                 yield failed(
                     "node_unreachable", f"no link to the node that runs it ({target[:12]})"
@@ -155,6 +161,14 @@ class Streams:
             incoming.receive.close()
             if not ended:
                 self._send(target, StreamClosed(request=request.id))
+
+    def _waits(self, incoming: _Incoming) -> bool:
+        """Whether the link was there lately, so that it may soon be again."""
+        lost_at = self._lost_at.get(incoming.target)
+        if lost_at is None or clock.monotonic() - lost_at > LINK_LOST_SECONDS:
+            return False
+        incoming.link_lost_at = lost_at
+        return True
 
     def cancel(self, target: NodeId, request: RequestId) -> None:
         """Have `target` end a generation that it runs or has taken, with a last item."""
@@ -240,10 +254,17 @@ class Streams:
                 self._send(peer, StreamItems(request=message.request, first=number, items=(item,)))
 
     def on_peer_up(self, peer: NodeId) -> None:
-        """A link is there again: go on where each stream was."""
+        """A link is there again: go on where each stream was.
+
+        Of a stream without an item yet, the request itself may be lost: it is sent again, and
+        ignored where it is known.
+        """
+        self._lost_at.pop(peer, None)
         for request_id, incoming in self._incoming.items():
             if incoming.target == peer:
                 incoming.link_lost_at = None
+                if incoming.next_number == 0:
+                    self._send(peer, StreamOpened(request=incoming.request))
                 self._send(
                     peer,
                     StreamCredit(
@@ -254,6 +275,7 @@ class Streams:
     def on_peer_down(self, peer: NodeId) -> None:
         """A link is gone: its streams have a little time to see it again."""
         now = clock.monotonic()
+        self._lost_at.setdefault(peer, now)
         for stream in (*self._incoming.values(), *self._served.values()):
             other = stream.target if isinstance(stream, _Incoming) else stream.peer
             if other == peer and stream.link_lost_at is None:

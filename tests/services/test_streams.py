@@ -40,6 +40,8 @@ class Wire:
 
     def __init__(self, tasks: TaskGroup, count: int) -> None:
         self.up = True
+        self.losing = False
+        """Taken to be sent, and the link breaks before it is."""
         self.cancelled: list[RequestId] = []
         """By the serving node."""
         self.cancelled_by_reader: list[RequestId] = []
@@ -69,6 +71,8 @@ class Wire:
 
     def post(self, to: Streams, sender: NodeId, message: ServiceMessage) -> bool:
         self.sent.append(message)
+        if self.losing:
+            return True
         if self.up:
             to.on_message(sender, message)  # type: ignore[arg-type]
         return self.up
@@ -177,6 +181,43 @@ async def test_cancel_reaches_the_runner_of_the_serving_node() -> None:
         wire.server.cancel(READER, RequestId("q-2"))
         assert wire.cancelled_by_reader == ["q-2"]
         await stream.aclose()
+
+
+async def test_a_request_begun_while_its_link_is_down_for_a_moment_is_answered() -> None:
+    async with anyio.create_task_group() as tasks:
+        wire = Wire(tasks, 3)
+        wire.cut()
+        items: list[GenerationItem] = []
+
+        async def read() -> None:
+            items.extend([item async for item in wire.reader.read(SERVER, request())])
+
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as readers:
+                readers.start_soon(read)
+                await anyio.wait_all_tasks_blocked()
+                assert not items
+                wire.mend()
+        assert indices(items) == [0, 1, 2]
+
+
+async def test_a_request_that_was_lost_with_its_link_is_sent_again() -> None:
+    async with anyio.create_task_group() as tasks:
+        wire = Wire(tasks, 3)
+        items: list[GenerationItem] = []
+
+        async def read() -> None:
+            items.extend([item async for item in wire.reader.read(SERVER, request())])
+
+        wire.losing = True
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as readers:
+                readers.start_soon(read)
+                await anyio.wait_all_tasks_blocked()
+                wire.losing = False
+                wire.cut()
+                wire.mend()
+        assert indices(items) == [0, 1, 2]
 
 
 async def test_no_link_is_said_at_once() -> None:

@@ -333,11 +333,14 @@ class Node:
         self.control.membership.state_changed(before, after)
         if after.session != before.session:
             self.control.commands.master_changed()
+            self.reporter.repeat()
         if after.nodes is not before.nodes:
             gone = {node for node, record in after.nodes.items() if record.lost}
             gone |= before.nodes.keys() - after.nodes.keys()
             for node in gone - self._lost:
                 self.control.registers.forget(node)
+            if self._lost - gone:
+                self.reporter.repeat()
             self._lost = frozenset(gone)
         if after.cluster != before.cluster and after.cluster:
             self.mesh.set_cluster(after.cluster, after.cluster_name)

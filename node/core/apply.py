@@ -37,7 +37,7 @@ from node.model.ids import NodeId, short
 from node.model.instance import Instance, RunnerRecord
 from node.model.machine import NodeRecord
 from node.model.session import Entry
-from node.model.state import ANSWERS_MAX, REJECTIONS_MAX, State
+from node.model.state import ANSWERS_CHUNK, ANSWERS_MIN, REJECTIONS_MAX, State
 
 REVOKED_MAX = 1000
 """Nodes remembered as revoked. Forgetting one admits no one: only members' links are accepted."""
@@ -274,15 +274,23 @@ def _restart_requested(state: State, event: RunnerRestartRequested) -> State:
 
 def _decided(state: State, event: CommandDecided, entry: Entry) -> State:
     # A command that two halves of a partition both decided counts once: the first in the log holds.
-    if event.command in state.answers:
+    if state.answer_to(event.command) is not None:
         return state
     for part in event.events:
         # No decision holds another; one that does is malformed, and not followed to its depth.
         if not isinstance(part, CommandDecided):
             state = apply_event(state, part, entry)
     answer = Accepted(id=event.command, index=entry.index, subject=event.subject)
-    answers = _newest(_with(state.answers, event.command, answer), ANSWERS_MAX)
-    return replace(state, answers=answers)
+    return _with_answer(state, answer)
+
+
+def _with_answer(state: State, answer: Accepted) -> State:
+    if len(state.answers) < ANSWERS_CHUNK:
+        return replace(state, answers=_with(state.answers, answer.id, answer))
+    before = (*state.answers_before, state.answers)
+    if sum(len(chunk) for chunk in before[1:]) >= ANSWERS_MIN:
+        before = before[1:]
+    return replace(state, answers={answer.id: answer}, answers_before=before)
 
 
 def _with_member(state: State, record: NodeRecord) -> State:

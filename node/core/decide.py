@@ -75,7 +75,7 @@ Decision = Decided | Answered | Refusal
 
 def decide(state: State, request: CommandRequest, facts: Facts, ids: Ids) -> Decision:
     """Decide a command. A command id that is known gets its earlier answer: nothing runs twice."""
-    earlier = state.answers.get(request.id)
+    earlier = state.answer_to(request.id)
     if earlier is not None:
         return Answered(earlier)
     command = request.command

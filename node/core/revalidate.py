@@ -187,7 +187,7 @@ def _placement(state: State, instance: Instance, facts: Facts) -> Verdict:
 
 def _decision(state: State, event: CommandDecided, facts: Facts) -> Verdict:
     """All or nothing: one part that can't be so any more takes the whole decision with it."""
-    if event.command in state.answers:
+    if state.answer_to(event.command) is not None:
         return Drop()
     for part in event.events:
         verdict = Drop() if isinstance(part, CommandDecided) else revalidate(state, part, facts)

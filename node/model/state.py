@@ -9,13 +9,17 @@ from node.model.instance import Instance, RunnerRecord
 from node.model.machine import NodeRecord
 from node.model.session import NO_SESSION, Session
 
-ANSWERS_MAX = 10_000
-"""Decided commands that are remembered; a command sent again later than that runs again."""
+ANSWERS_MIN = 10_000
+"""Decided commands that are remembered at least; one sent again later than that runs again."""
+ANSWERS_CHUNK = 256
+"""Answers beyond this many become a chunk that is never copied again."""
 REJECTIONS_MAX = 100
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """Immutable; `apply` copies only the map whose key changed (they hold at most about 1,000)."""
+    """Immutable; `apply` copies only the map whose key changed. They hold at most about 1,000; the
+    many answers lie in chunks.
+    """
 
     cluster: ClusterId = ClusterId("")
     cluster_name: str = ""
@@ -31,12 +35,23 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     attempts: dict[InstanceId, int] = {}
     """Which start of an instance's runners is wanted, from 1."""
     answers: dict[CommandId, Accepted] = {}
+    """The latest; ask `answer_to`."""
     rejections: tuple[ProposalRejected, ...] = ()
+    answers_before: tuple[dict[CommandId, Accepted], ...] = ()
+    """The earlier ones, oldest chunk first."""
 
     @property
     def master(self) -> NodeId:
         """The node that masters the session; empty before the first."""
         return self.session.master
+
+    def answer_to(self, command: CommandId) -> Accepted | None:
+        """What a command was answered; None where it was not decided, or too long ago."""
+        answer = self.answers.get(command)
+        if answer is not None:
+            return answer
+        chunks = (chunk[command] for chunk in self.answers_before if command in chunk)
+        return next(chunks, None)
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

@@ -173,7 +173,7 @@ class Master:
     def _decide(self, office: _Office, request: CommandRequest) -> None:
         decision = decide(office.tip, request, self._facts(), clock.random_hex)
         match decision:
-            case Answered(answer=answer) if request.id in self._committed().answers:
+            case Answered(answer=answer) if self._committed().answer_to(request.id) is not None:
                 self._answer(request.asked_by, answer)
             case Answered():
                 if len(office.inherited) < DECISIONS_MAX:
@@ -189,7 +189,7 @@ class Master:
     ) -> None:
         def settled(_: Entry | None) -> None:
             office.decisions.pop(request.id, None)
-            answer = office.tip.answers.get(request.id)
+            answer = office.tip.answer_to(request.id)
             if answer is not None:
                 self._answer(request.asked_by, answer)
 
@@ -199,7 +199,7 @@ class Master:
             refused = Refused(id=request.id, kind=type(error).__name__, failure=error.failure)
             self._answer(request.asked_by, refused)
             return
-        if request.id not in office.tip.answers:
+        if office.tip.answer_to(request.id) is None:
             _log.warning("decision %s waits for its place in the log", request.id)
         office.decisions[request.id] = event_id
         _log.info("decided %s: %s", type(request.command).__name__, event.subject or request.id)
@@ -225,9 +225,11 @@ class Master:
                 await anyio.sleep(TICK_SECONDS)
 
     def _answer_inherited(self, office: _Office) -> None:
-        answers = self._committed().answers
-        for command in [command for command in office.inherited if command in answers]:
-            self._answer(office.inherited.pop(command), answers[command])
+        state = self._committed()
+        for command in list(office.inherited):
+            answer = state.answer_to(command)
+            if answer is not None:
+                self._answer(office.inherited.pop(command), answer)
 
     def _watch_nodes(self, office: _Office) -> None:
         now = clock.monotonic()

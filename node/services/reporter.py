@@ -15,6 +15,8 @@ from node.wire.message import RegistersChanged
 
 TICK_SECONDS = 0.25
 MACHINE_SECONDS = 2.0
+REPEAT_SECONDS = 30.0
+"""How often every peer is told all registers again, whatever may have been lost on the way."""
 
 _log = logger("reporter")
 
@@ -56,9 +58,17 @@ class Reporter:
         """Gather and send until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._run_machine)
+            repeat_at = clock.monotonic() + REPEAT_SECONDS
             while True:
                 self._gather()
+                if clock.monotonic() >= repeat_at:
+                    repeat_at = clock.monotonic() + REPEAT_SECONDS
+                    self.repeat()
                 await anyio.sleep(TICK_SECONDS)
+
+    def repeat(self) -> None:
+        """Tell every peer all registers again: who had this node for lost has forgotten them."""
+        self._tell(self._store.own())
 
     def gather_now(self, name: str) -> None:
         """Read one source at once, as after a change that people wait for."""

@@ -22,6 +22,14 @@ decode_state = msgspec.msgpack.Decoder(State).decode
 encode_state = msgspec.msgpack.Encoder().encode
 
 
+def read_state(payload: bytes) -> State | None:
+    """The state in a snapshot; None where this node can't read it."""
+    try:
+        return decode_state(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
 class StateStore:
     """Holds the committed state, folds what is delivered, and tells whoever reads along."""
 

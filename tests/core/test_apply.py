@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from node.core import apply as apply_module
 from node.core.apply import apply, read_event
+from node.model.command import Accepted
 from node.model.errors import Failure
 from node.model.event import (
     ClusterFounded,
@@ -33,7 +34,7 @@ from node.model.ids import ClusterId, CommandId, InstanceId, NodeId
 from node.model.instance import RunnerPhase
 from node.model.machine import Address
 from node.model.session import EventId, Session
-from node.model.state import REJECTIONS_MAX, State
+from node.model.state import ANSWERS_CHUNK, ANSWERS_MIN, REJECTIONS_MAX, State
 from tests.fakes.fleet import MAC, SESSION, decided, entry, fold, instance, runner
 
 A, B = NodeId("a"), NodeId("b")
@@ -200,9 +201,39 @@ def test_a_decision_within_a_decision_is_not_followed() -> None:
 def test_the_oldest_answers_are_forgotten_beyond_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(apply_module, "ANSWERS_MAX", 3)
-    state = fold(State(), *(decided((), key=f"c-{number}") for number in range(5)))
-    assert list(state.answers) == ["c-2", "c-3", "c-4"]
+    monkeypatch.setattr(apply_module, "ANSWERS_MIN", 6)
+    monkeypatch.setattr(apply_module, "ANSWERS_CHUNK", 3)
+    state = fold(State(), *(decided((), key=f"c-{number}") for number in range(13)))
+    known = [n for n in range(13) if state.answer_to(CommandId(f"c-{n}")) is not None]
+    assert known == list(range(6, 13))
+    assert [len(chunk) for chunk in state.answers_before] == [3, 3]
+    again = fold(state, decided((ADMIT_A,), key="c-7"))
+    assert (again.nodes, again.answers) == (state.nodes, state.answers)
+
+
+def test_answers_of_a_snapshot_from_before_the_chunks_are_kept() -> None:
+    answers = {
+        CommandId(f"c-{n}"): Accepted(id=CommandId(f"c-{n}"), index=n, subject="")
+        for n in range(ANSWERS_MIN)
+    }
+    state = fold(State(answers=answers), decided((), key="c-new"))
+    assert state.answer_to(CommandId("c-0")) is not None
+    assert state.answer_to(CommandId("c-new")) is not None
+
+
+def test_applying_an_event_copies_only_what_it_changes() -> None:
+    state = fold(State(), *(decided((), key=f"c-{number}") for number in range(2000)))
+    state = fold(state, ADMIT_A, ADMIT_B)
+    after = fold(state, decided((), key="c-new"))
+    assert after.answers_before is state.answers_before
+    assert len(after.answers) <= ANSWERS_CHUNK
+    lost = fold(state, NodeLost(node=A, reason="r"))
+    assert lost.nodes[B] is state.nodes[B]
+    for name in State.__struct_fields__:
+        before = getattr(state, name)
+        if name not in ("index", "session"):
+            assert (getattr(lost, name) is before) == (name != "nodes"), name
+            assert (getattr(after, name) is before) == (name != "answers"), name
 
 
 def test_the_last_rejections_are_kept() -> None:

@@ -29,6 +29,7 @@ from node.io.log_file import LogFile, Synced, open_log
 from node.io.log_file import log_file as module
 from node.io.log_file import parts as parts_module
 from node.io.log_file import record as record_module
+from node.io.log_file.parts import first_records
 from node.io.log_file.record import (
     PAYLOAD_BYTES_MAX,
     CleanEnd,
@@ -38,6 +39,7 @@ from node.io.log_file.record import (
     frame,
     read_records,
 )
+from node.io.log_file.recovery import recover_segments
 from node.model.errors import ConflictError, RefusedError
 from node.model.ids import ClusterId, NodeId
 from node.model.session import NO_SESSION, Entry, EventId, Position, Session
@@ -636,3 +638,22 @@ def test_the_log_stays_bounded_over_large_entries_and_restarts(
     assert recovered.snapshot == image(index)
     assert recovered.entries[-1].index == index
     assert recovered.entries[0].index > 0
+
+
+@pytest.mark.parametrize("alien", ["cluster", "index"])
+def test_a_segment_that_does_not_belong_is_named_and_set_aside(tmp_path: Path, alien: str) -> None:
+    with OpenLog(tmp_path) as log:
+        founded(log)
+        log.write(Appended(entries(0, 3)))
+    recovered = recover_segments(tmp_path)
+    folded, counter = recovered.folded, recovered.counter_next
+    if alien == "cluster":
+        folded.cluster = ClusterId("d" * 32)
+    else:
+        folded.next_index = 99
+    content, _ = first_records(folded, counter, log_reset=False)
+    (tmp_path / f"segment-{counter:016d}.log").write_bytes(content)
+    again, found = reopen(tmp_path)
+    assert {"cluster": "cluster dddddddd", "index": "from 99"}[alien] in again.damage
+    assert found.cluster == CLUSTER
+    assert found.entries == entries(0, 3)

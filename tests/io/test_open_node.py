@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import anyio
 import msgspec
@@ -23,9 +24,11 @@ from node.model.command import (
     Wish,
 )
 from node.model.errors import UsageError
+from node.model.event import NodeLost
 from node.model.ids import ClusterId, CommandId, ModelId, NodeId
 from node.model.session import Session
 from node.runtime import open_node
+from node.services.event_router import EventRouter
 from node.wire.message import CommandSent
 
 
@@ -182,3 +185,21 @@ async def test_a_member_whose_log_is_lost_goes_back_to_its_cluster(tmp_path: Pat
             await until(lambda: two.state.nodes.keys() == one.state.nodes.keys() != set())
             assert two.state.cluster == one.state.cluster
             await decide(two)
+
+
+async def test_a_node_that_is_back_tells_its_registers_again(tmp_path: Path) -> None:
+    """Whoever had it for lost has forgotten them, and most of them do not change."""
+    async with (
+        open_node(config(tmp_path / "one")) as one,
+        open_node(config(tmp_path / "two")) as two,
+    ):
+        invite = await one.invite()
+        await two.join(invite.code, invite.addresses[0])
+        gone = next(iter(two.state.nodes.keys() - {one.state.master}))
+        kept = (gone, "ModelFigures")
+        await until(lambda: kept in one.registers)
+        router = cast("EventRouter", one._membership._router)  # type: ignore[attr-defined]
+        router.publish(NodeLost(node=gone, reason="as a frozen one is"))
+        await until(lambda: kept not in one.registers)
+        await until(lambda: not one.state.nodes[gone].lost)
+        await until(lambda: kept in one.registers)

@@ -1,16 +1,25 @@
 """The router on the real replica and the real log file, two and three nodes in one loop."""
 
+from functools import partial
 from pathlib import Path
 
 import anyio
+import msgspec
 import pytest
 
+from node.core.replica.durable import SnapshotImage
+from node.core.replica.replica import Replica
+from node.core.replica.timing import Limits
 from node.io import clock
-from node.model.errors import Failure
+from node.io.log_file import open_log
+from node.log import logger
+from node.model.errors import ConflictError, Failure
 from node.model.event import ProposalRejected
-from node.model.session import Entry
+from node.model.session import Entry, Position, Session
 from node.model.state import State
 from node.services import event_router as module
+from node.services.event_router import EventRouter
+from node.services.state_store import StateStore, encode_state
 from tests.fakes.routers import Lan, cordon, form_cluster, running, until
 
 
@@ -121,16 +130,25 @@ async def test_two_halves_go_on_and_their_events_are_judged_again_after_healing(
         assert len(a.desk.judged + b.desk.judged) >= 1
 
 
-async def test_a_joiner_far_behind_gets_a_snapshot(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def keep_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot at every 50 entries, and a tail of 10."""
     monkeypatch.setattr(module, "SNAPSHOT_EVERY_ENTRIES", 50)
+    monkeypatch.setattr(module, "Replica", partial(Replica, limits=Limits(tail_entries=10)))
+
+
+async def test_a_joiner_far_behind_gets_a_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    keep_little(monkeypatch)
+    monkeypatch.setattr(logger("router"), "propagate", True)
+    caplog.set_level("INFO")
     async with running(Lan(), tmp_path, "a", "b") as (a, b):
         await until(lambda: a.router.is_master)
         for turn in range(200):
             a.router.publish(cordon(a.node, on=turn % 2 == 0))
         await until(lambda: a.router.figures().unacknowledged == 0)
         await form_cluster([a, b])
+        assert "snapshot of index" in caplog.text
         assert b.state.index >= 200
         assert b.state.nodes == a.state.nodes
 
@@ -151,3 +169,47 @@ async def test_a_mistake_in_what_listens_ends_the_router_with_that_very_error(
     with pytest.raises(ExceptionGroup) as caught:
         await live()
     assert caught.group_contains(ZeroDivisionError, match="a listener's mistake")
+
+
+def of_a_newer_version(_: State) -> bytes:
+    return b"\xc1"
+
+
+async def test_a_masters_snapshot_that_can_not_be_read_harms_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    keep_little(monkeypatch)
+    monkeypatch.setattr(logger("router"), "propagate", True)
+    async with running(Lan(), tmp_path, "a", "b") as members:
+        a, b = members
+        await until(lambda: a.router.is_master)
+        monkeypatch.setattr(module, "encode_state", of_a_newer_version)
+        for turn in range(60):
+            a.router.publish(cordon(a.node, on=turn % 2 == 0))
+        await until(lambda: any((tmp_path / "a").glob("snapshot-*")))
+        monkeypatch.setattr(module, "encode_state", encode_state)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(form_cluster, members)
+            await until(lambda: "can't be read here" in caplog.text)
+            assert b.state.index == -1
+            for turn in range(60):
+                a.router.publish(cordon(a.node, on=turn % 2 == 0))
+        assert b.state == a.state
+
+
+async def test_a_snapshot_on_disk_that_can_not_be_read_is_a_named_error(tmp_path: Path) -> None:
+    async with running(Lan(), tmp_path, "a") as (a,):
+        await until(lambda: a.state.cluster != "")
+        recovered = a.recovered
+    position = Position(Session(1, a.node, 1), 3)
+    image = SnapshotImage(cluster=a.router.cluster, position=position, state=b"\xc1", known=())
+    log, _ = open_log(tmp_path / "a")
+    with pytest.raises(ConflictError, match="can't be read by this version"):
+        EventRouter(
+            a.node,
+            log,
+            msgspec.structs.replace(recovered, snapshot=image),
+            StateStore(),
+            lambda _peer, _message: True,
+        )
+    log.close()

@@ -105,3 +105,14 @@ def test_a_mistake_of_ours_is_not_hidden() -> None:
     lab.trouble = ZeroDivisionError()
     with pytest.raises(ZeroDivisionError):
         lab.reporter.gather_now("requests")
+
+
+async def test_every_register_is_told_again_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TICK_SECONDS", 0.01)
+    monkeypatch.setattr(module, "REPEAT_SECONDS", 0.05)
+    lab = Lab()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lab.reporter.run)
+        machine = make_machine_figures()
+        await eventually(lambda: lab.sent.count(machine) >= 3)
+        tasks.cancel_scope.cancel()

@@ -170,7 +170,8 @@ class Following:
         self._caught_up(position)
 
     def _is_wanted(self, image: SnapshotImage, position: Position) -> bool:
-        return image.position == position and image.cluster == self._ledger.cluster
+        is_its = image.position == position and image.cluster == self._ledger.cluster
+        return is_its and self._ledger.is_state(image.state)
 
     def _caught_up(self, position: Position) -> None:
         self._verified = max(self._verified, position.index)

@@ -6,7 +6,7 @@ Messages that promise something wait here until the writes before them are synce
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -69,6 +69,8 @@ class Ledger:
     def __init__(self, recovered: Recovered, limits: Limits, effects: list[Effect]) -> None:
         self._limits = limits
         self._effects = effects
+        self.is_state: Callable[[bytes], bool] = lambda _: True
+        """Whether the state in a peer's snapshot can be read here; one that can't is not taken."""
         self.cluster = recovered.cluster
         self.session = recovered.session
         self.term_highest = max(recovered.term_highest, recovered.session.term)

@@ -3,7 +3,7 @@
 Pure: it takes values and the time, and returns effects.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -202,6 +202,10 @@ class Replica:
         """
         self._roles.step_down(now)
         return self._finish(now)
+
+    def check_states(self, is_state: Callable[[bytes], bool]) -> None:
+        """Take a peer's snapshot only where `is_state` can read the state in it."""
+        self._ledger.is_state = is_state
 
     def adjust(self, *, priority: int, wall_offset_seconds: float) -> None:
         """Set what may change: among equally complete logs the greater priority masters; the wall

@@ -91,7 +91,7 @@ class Folded:
         """Take in one record but for its entries; returns why it can't follow, or nothing."""
         match record:
             case SegmentHeader():
-                self._note_header(record)
+                return self._note_header(record)
             case Appended(entries=entries):
                 if entries and entries[0].index != self.next_index:
                     return f"index {entries[0].index} where {self.next_index} must follow"
@@ -122,12 +122,18 @@ class Folded:
                 for settled in ids:
                     self.orphans.pop(settled, None)
 
-    def _note_header(self, header: SegmentHeader) -> None:
+    def _note_header(self, header: SegmentHeader) -> str:
+        if not header.log_reset:
+            if self.cluster not in ("", header.cluster):
+                return f"a segment of cluster {header.cluster[:8]} in a log of {self.cluster[:8]}"
+            if self.entries and header.base_index != self.next_index:
+                return f"a segment from {header.base_index} where {self.next_index} must follow"
         self.cluster = header.cluster
         self.session, self.term_highest = header.session, header.term_highest
         self.orphans = {entry.id: entry for entry in header.orphans}
         if header.log_reset or not self.entries:
             self.reset_to(header.base_index, header.origin)
+        return ""
 
 
 class RecoveredLog(msgspec.Struct, kw_only=True):

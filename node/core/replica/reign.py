@@ -295,10 +295,15 @@ class Reign:
 
     def snapshot_acknowledged(self, now: float, peer: NodeId, message: SnapshotAck) -> None:
         """A peer has so much of a snapshot."""
-        transfer = self._progress[peer].transfer
+        progress = self._progress[peer]
+        transfer = progress.transfer
         if transfer is None or message.position != transfer.position:
             return
         transfer.acknowledge(now, message.bytes_received)
+        if message.bytes_received == 0:
+            # It begins anew, or could not take it: then rather with what is newest.
+            self._begin_transfer(now, progress)
+            transfer = progress.transfer or transfer
         self._send_chunks(now, peer, transfer)
 
     # -- commit ----------------------------------------------------------------------------

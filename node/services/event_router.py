@@ -37,7 +37,7 @@ from node.io import clock
 from node.io.log_file import LogFile
 from node.io.wakeup import Wakeup
 from node.log import logger
-from node.model.errors import BusyError, ConflictError, InternalError
+from node.model.errors import BusyError, InternalError
 from node.model.event import ClusterFounded, Event
 from node.model.ids import ClusterId, NodeId
 from node.model.register import RouterFigures
@@ -46,7 +46,13 @@ from node.model.state import State
 from node.services.log_writer import LogWriter
 from node.services.master_desk import MasterDesk, NoDesk
 from node.services.router_figures import router_figures
-from node.services.state_store import StateStore, decode_state, encode_state, read_state
+from node.services.state_store import (
+    StateStore,
+    decode_state,
+    encode_state,
+    is_state,
+    state_on_disk,
+)
 
 TICK_SECONDS = 0.05
 LONE_TICK_SECONDS = 0.2
@@ -92,7 +98,7 @@ class EventRouter:
         self._wakeup = Wakeup()
         self._yield_again = now
         self._replica = Replica(node, recovered, timing, now)
-        self._replica.check_states(self._is_state)
+        self._replica.check_states(is_state)
         self._order = EventOrder(
             node, recovered.incarnation, timing, snapshot.position.index if snapshot else -1
         )
@@ -111,15 +117,7 @@ class EventRouter:
         self.on_reset: Callable[[], None] = lambda: None
         """Called before the own log is given up for another cluster's."""
         if snapshot is not None:
-            state = read_state(snapshot.state)
-            if state is None:
-                raise ConflictError.because(
-                    "snapshot_unreadable",
-                    f"the log's snapshot of index {snapshot.position.index} can't be read by this"
-                    " version of exoctl",
-                    "start with the newer exoctl that wrote it",
-                )
-            store.install(state)
+            store.install(state_on_disk(snapshot.state))
 
     # -- at start ----------------------------------------------------------------------------------
 
@@ -460,16 +458,6 @@ class EventRouter:
         state = self._store.fold(state, entries)
         self._applied = Position(entries[-1].session, entries[-1].index) if entries else position
         self._store.rewind(index, state)
-
-    def _is_state(self, payload: bytes) -> bool:
-        if read_state(payload) is not None:
-            return True
-        _log.error(
-            "the master's snapshot (%d bytes) can't be read here; is its exoctl newer? This node"
-            " stays behind",
-            len(payload),
-        )
-        return False
 
     def _install(self, image: SnapshotImage) -> None:
         _log.info("snapshot of index %d received", image.position.index)

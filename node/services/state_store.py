@@ -10,7 +10,8 @@ import msgspec
 from node.core.apply import apply
 from node.handle import StreamItem
 from node.io.wakeup import Wakeup
-from node.model.errors import TimeoutExpiredError
+from node.log import logger
+from node.model.errors import ConflictError, TimeoutExpiredError
 from node.model.session import Entry, Rewind, Session, SessionStarted
 from node.model.state import Snapshot, State
 from node.services.feed import Feed
@@ -18,12 +19,40 @@ from node.services.feed import Feed
 RECENT_ENTRIES_MAX = 10_000
 """Entries kept for readers that ask for what came since an index."""
 
+_log = logger("router")
 decode_state = msgspec.msgpack.Decoder(State).decode
 encode_state = msgspec.msgpack.Encoder().encode
 
 
-def read_state(payload: bytes) -> State | None:
-    """The state in a snapshot; None where this node can't read it."""
+def is_state(payload: bytes) -> bool:
+    """Whether this node can read the state in a peer's snapshot; says so in the log where not."""
+    if _read(payload) is not None:
+        return True
+    _log.error(
+        "the master's snapshot (%d bytes) can't be read here; is its exoctl newer? This node stays"
+        " behind",
+        len(payload),
+    )
+    return False
+
+
+def state_on_disk(payload: bytes) -> State:
+    """The state in a snapshot of the own log.
+
+    Raises:
+        ConflictError: it can't be read; its checksum held, so it is of another version.
+    """
+    state = _read(payload)
+    if state is None:
+        raise ConflictError.because(
+            "snapshot_unreadable",
+            f"the log's snapshot ({len(payload)} bytes) can't be read by this version of exoctl",
+            "start with the newer exoctl that wrote it",
+        )
+    return state
+
+
+def _read(payload: bytes) -> State | None:
     try:
         return decode_state(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

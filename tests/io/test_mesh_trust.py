@@ -1,6 +1,8 @@
 """Who gets in, who does not, and what each side is told."""
 
+import socket
 import ssl
+import struct
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -75,6 +77,16 @@ async def test_garbage_on_the_port_costs_its_sender_the_connection_only(
                         pass
                 except (anyio.EndOfStream, anyio.BrokenResourceError):
                     pass
+        await still_links(lab, node)
+
+
+async def test_a_connection_that_is_reset_before_it_is_greeted_disturbs_nobody(tmp_path: Path):
+    async with open_lab(tmp_path) as lab:
+        node = await lab.start("one")
+        for _ in range(3):
+            # Nothing runs in between: the node accepts what is already gone.
+            with socket.create_connection((node.address.host, node.address.port)) as gone:
+                gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         await still_links(lab, node)
 
 

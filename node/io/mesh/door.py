@@ -118,7 +118,7 @@ class Door:
         try:
             with anyio.move_on_after(self._limits.handshake_seconds):
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                stream = await SocketStream.from_socket(connection)
+                stream = await _stream_of(connection)
                 greeted = await self._greet(stream)
         except CONNECTION_ERRORS as error:
             if isinstance(error, BadProofError):
@@ -331,6 +331,18 @@ async def _wait_end(wire: GreetingStream) -> None:
         await wire.stream.receive(1)
     except CONNECTION_ERRORS:
         return
+
+
+async def _stream_of(connection: socket.socket) -> SocketStream:
+    """An accepted connection as a stream.
+
+    Raises:
+        ConnectionResetError: its peer reset it meanwhile; anyio takes that for a caller's mistake.
+    """
+    try:
+        return await SocketStream.from_socket(connection)
+    except ValueError as error:
+        raise ConnectionResetError(errno.ECONNRESET, "it was reset at once") from error
 
 
 def _host_of(remote: Any) -> str:

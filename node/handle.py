@@ -11,6 +11,7 @@ from typing import Protocol
 import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream
 
+from node.model.card import ModelCard
 from node.model.command import Accepted, Command, Refused, Wish
 from node.model.download import HubModel, ModelOrder, OrderDone
 from node.model.ids import CommandId, InstanceId, ModelId, NodeId, RequestId
@@ -144,6 +145,14 @@ class NodeHandle(Protocol):
 
         Raises:
             ExoctlError: the hub can't be asked, with the reason.
+        """
+        ...
+
+    async def describe_model(self, model: ModelId, revision: str = "main") -> ModelCard:
+        """The card of a model on the hub, of whose weights only the headers are fetched.
+
+        Raises:
+            ExoctlError: the hub can't be asked, or mlx-lm can't run the model.
         """
         ...
 

@@ -173,6 +173,7 @@ class Node:
             cancel=self.work.cancel,
             order=self.work.orders.order,
             search=self.work.hub.search,
+            describe=self.work.cards.describe,
             stop=_ask_own_process_to_stop,
         )
 

@@ -10,6 +10,7 @@ from node.api.exchange import Exchange
 from node.api.faults import ParameterError
 from node.api.names import model_name, node_name, read_seconds
 from node.api.pages import send_page, time_limit
+from node.core.hub_files import is_revision
 from node.core.lookup import find_node
 from node.model.download import (
     LimitDownloads,
@@ -26,6 +27,7 @@ from node.wire.surface import DownloadChange, NodeOrder, PullOrder
 ORDER_SECONDS = 30.0
 ORDER_SECONDS_MAX = 3600.0
 SEARCH_SECONDS = 65.0
+DESCRIBE_SECONDS = 190.0
 
 
 async def submit_order(context: ApiContext, exchange: Exchange) -> None:
@@ -93,6 +95,17 @@ async def search_models(context: ApiContext, exchange: Exchange) -> None:
     with time_limit(SEARCH_SECONDS, "the search"):
         found = await context.handle.search_models(text)
     await send_page(context, exchange, "HubModel", found)
+
+
+async def describe_model(context: ApiContext, exchange: Exchange) -> None:
+    """The card of a model on the hub."""
+    model = model_name("model", exchange.query.get("model", ""))
+    revision = exchange.query.get("revision", "main")
+    if not is_revision(revision):
+        raise ParameterError("revision", f"{revision[:60]!r} can't name a revision")
+    with time_limit(DESCRIBE_SECONDS, f"looking at {model}"):
+        card = await context.handle.describe_model(model, revision)
+    await send_page(context, exchange, "ModelCard", [card])
 
 
 async def _order(

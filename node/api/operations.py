@@ -23,6 +23,7 @@ from node.api.openapi import build_document
 from node.api.operation import Handler, Operation, QueryParameter
 from node.api.pages import time_limit
 from node.handle import Invite, LocalView, LogLine
+from node.model.card import ModelCard
 from node.model.command import Accepted, Answer, Command
 from node.model.download import HubModel, OrderDone
 from node.model.register import Register
@@ -334,6 +335,15 @@ _MODELS = (
         "HubModel",
         HubModel,
         QueryParameter("text", "string", "what to look for"),
+    ),
+    _view(
+        "/v1/cluster/hub_card",
+        "The card of a model on the hub, from its headers alone",
+        model_orders.describe_model,
+        "ModelCard",
+        ModelCard,
+        QueryParameter("model", "string", "owner/name"),
+        QueryParameter("revision", "string", "branch, tag or commit"),
     ),
 )
 

@@ -13,6 +13,7 @@ from node.client.event_stream import Follower, load, read_records, time_to_load
 from node.client.mirror import Mirror, to_items
 from node.client.transport import Transport
 from node.handle import Invite, LocalView, LogLine, StreamItem
+from node.model.card import ModelCard
 from node.model.command import Accepted, Answer, Command, Refused, Wish
 from node.model.download import HubModel, ModelOrder, OrderDone
 from node.model.errors import ExoctlError, InternalError
@@ -29,6 +30,7 @@ GRACE_SECONDS = 10.0
 """What an answer may take longer than the deadline that the node was given."""
 JOIN_SECONDS = 70.0
 SEARCH_SECONDS = 70.0
+DESCRIBE_SECONDS = 200.0
 CATCH_UP_SECONDS = 5.0
 """For the mirrored state to reach what a command brought about."""
 BACKLOG_ITEMS_MAX = 1000
@@ -206,6 +208,14 @@ class RemoteHandle:
         return await self._transport.call(
             "GET", "/v1/cluster/search", HubModel, query={"text": text}, seconds=SEARCH_SECONDS
         )
+
+    async def describe_model(self, model: ModelId, revision: str = "main") -> ModelCard:
+        """The card of a model on the hub."""
+        query = {"model": model, "revision": revision}
+        cards = await self._transport.call(
+            "GET", "/v1/cluster/hub_card", ModelCard, query=query, seconds=DESCRIBE_SECONDS
+        )
+        return _only(cards)
 
     async def cancel(self, request: RequestId) -> bool:
         """End a generation anywhere in the cluster; False where it is not running."""

@@ -15,6 +15,7 @@ from node.io import clock
 from node.io.runner_files import RunnerFiles
 from node.io.wakeup import Wakeup
 from node.log import NodeLog
+from node.model.card import ModelCard
 from node.model.command import Accepted, Command, Refused, Wish
 from node.model.download import HubModel, ModelOrder, OrderDone
 from node.model.errors import (
@@ -52,6 +53,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     stop: Callable[[], None]
     order: Callable[[NodeId, ModelOrder, float], Awaitable[OrderDone]]
     search: Callable[[str], Awaitable[list[HubModel]]]
+    describe: Callable[[ModelId, str], Awaitable[ModelCard]]
 
 
 class EmbeddedHandle:
@@ -129,6 +131,10 @@ class EmbeddedHandle:
     async def search_models(self, text: str) -> list[HubModel]:
         """Models on the hub that match."""
         return await self._around.search(text)
+
+    async def describe_model(self, model: ModelId, revision: str = "main") -> ModelCard:
+        """The card of a model on the hub."""
+        return await self._around.describe(model, revision)
 
     async def cancel(self, request: RequestId) -> bool:
         """End a generation anywhere in the cluster."""

@@ -98,14 +98,12 @@ class PeerSource:
             BadPeerError: they don't hash to what the peer has said.
         """
         start = part.length
-        wanted = min(PIECES_BYTES_MAX, file.size - start)
+        wanted = min(PIECES_BYTES_MAX, CHUNK_BYTES - start % CHUNK_BYTES, file.size - start)
         gathered = bytearray()
         digest = b""
         async for piece in self._pieces.pieces(peer, job.model, file, start, wanted):
             gathered += piece.content
             digest = piece.digest or digest
-            if piece.digest:
-                break
         if not gathered:
             return
         with anyio.CancelScope(shield=True):

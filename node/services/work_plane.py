@@ -11,6 +11,7 @@ from node.io.hub.transfer import Transfer
 from node.io.interfaces import is_unspecified, own_host_towards
 from node.io.mesh.mesh import Mesh
 from node.io.model_store import ModelStore
+from node.io.model_store.remote_card import RemoteCards
 from node.io.queue_file import QueueFile
 from node.model.ids import NodeId, RequestId
 from node.model.register import DownloadFigures
@@ -51,7 +52,9 @@ class WorkPlane:
         peers = PeerSource(
             mesh.node, lambda: control.registers.registers, self.pieces, control.name_of
         )
-        fetch = Fetch(store.root, self.hub, Transfer(), pace, peers)
+        transfer = Transfer()
+        fetch = Fetch(store.root, self.hub, transfer, pace, peers)
+        self.cards = RemoteCards(config.state_directory, self.hub, transfer, store.shelf)
         self.downloader = Downloader(
             store.root, QueueFile(config.state_directory), fetch, pace, self.models.rescan
         )

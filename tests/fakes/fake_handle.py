@@ -186,6 +186,7 @@ class FakeHandle:
         )
         self.orders: list[tuple[NodeId, ModelOrder]] = []
         self.found: list[HubModel] = []
+        self.hub_card: ModelCard | None = None
         self.order_failure: ExoctlError | None = None
         self.commands: list[Command] = []
         """What was submitted, in order."""
@@ -352,6 +353,11 @@ class FakeHandle:
 
     async def search_models(self, text: str) -> list[HubModel]:
         return [each for each in self.found if text in each.model]
+
+    async def describe_model(self, model: ModelId, revision: str = "main") -> ModelCard:
+        if self.hub_card is None:
+            raise NotFoundError.because("hub_not_found", f"{model} is not on the hub", "look again")
+        return msgspec.structs.replace(self.hub_card, model=model)
 
     async def cancel(self, request: RequestId) -> bool:
         """Make a running generation end at its next step."""

@@ -8,6 +8,7 @@ import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from node.handle import Invite, LocalView, LogLine, StreamItem
+from node.model.card import ModelCard
 from node.model.command import Accepted, Command, Refused, Wish
 from node.model.download import HubModel, ModelOrder, OrderDone
 from node.model.errors import ExoctlError, NotFoundError
@@ -72,6 +73,7 @@ class FakeHandle:
         self.submitted: list[Command] = []
         self.orders: list[tuple[NodeId, ModelOrder]] = []
         self.found: list[HubModel] = []
+        self.hub_card: ModelCard | None = None
         self.cancelled: list[RequestId] = []
         self.joined: list[tuple[str, Address | None]] = []
         self.wishes: list[Wish] = []
@@ -169,6 +171,11 @@ class FakeHandle:
 
     async def search_models(self, text: str) -> list[HubModel]:
         return [each for each in self.found if text in each.model]
+
+    async def describe_model(self, model: ModelId, revision: str = "main") -> ModelCard:
+        if self.hub_card is None:
+            raise NotFoundError.because("hub_not_found", f"{model} is not on the hub", "look again")
+        return msgspec.structs.replace(self.hub_card, model=model)
 
     async def cancel(self, request: RequestId) -> bool:
         self.cancelled.append(request)

@@ -1,6 +1,9 @@
 """`exoctl model`: the models that lie on the nodes."""
 
+from typing import Annotated
+
 import msgspec
+import typer
 
 from node.handle import NodeHandle
 from node.model.card import ModelCard
@@ -9,6 +12,7 @@ from node.model.ids import ModelId, NodeId
 from node.model.register import DownloadFigures, DownloadRecord, HeldModel, ModelFigures
 from tui.commands.console import Console, Listing
 from tui.commands.figures import condition, figures, placement_text
+from tui.commands.fit import fit_table
 from tui.commands.jsonable import fields_of, jsonable
 from tui.commands.load import ModelArgument
 from tui.commands.naming import find_model, node_name
@@ -45,6 +49,8 @@ class ModelView(msgspec.Struct, frozen=True, kw_only=True):
             return "complete"
         if any(held.failure for _, held in self.holders):
             return "failed"
+        if not self.holders and not self.downloads:
+            return "on the hub"
         return next((record.phase for _, record in self.downloads), "partial")
 
 
@@ -58,12 +64,25 @@ def model_ls(console: Console) -> None:
     console.connected(work)
 
 
-def model_show(console: Console, model: ModelArgument) -> None:
-    """Show everything known of one model."""
+def model_show(
+    console: Console,
+    model: ModelArgument,
+    *,
+    fit: Annotated[
+        bool, typer.Option("--fit", help="Whether it fits into each node's free memory.")
+    ] = False,
+    revision: Annotated[
+        str, typer.Option("--revision", help="Of a model that is on the hub alone.")
+    ] = "main",
+) -> None:
+    """Show everything known of one model; of one on the hub from its headers alone."""
 
     async def work(handle: NodeHandle) -> None:
         wanted = find_model(handle, model)
-        views = [view for view in model_views(handle) if view.model == wanted]
+        views = [view for view in model_views(handle) if view.model == wanted and view.card]
+        if not views and "/" in wanted:
+            card = await handle.describe_model(wanted, revision)
+            views = [ModelView(model=wanted, card=card, holders=(), downloads=())]
         if not views:
             raise NotFoundError.because(
                 "model_not_found", f"no node holds the model {model!r}", "see `exoctl model ls`"
@@ -72,6 +91,8 @@ def model_show(console: Console, model: ModelArgument) -> None:
             console.emit(_listing(handle, views))
         else:
             console.table(_facts(handle, views[0]))
+            if fit and views[0].card is not None:
+                console.table(fit_table(handle, views[0].card))
 
     console.connected(work)
 

@@ -39,7 +39,7 @@ def find_card(facts: Facts, model: ModelId) -> ModelCard | Refusal:
         NotFoundError,
         "model_not_found",
         f"no node holds a model called {model!r}",
-        (f"fetch it with `exoctl model pull {model}`; " if "/" in model else "")
+        (f"`exoctl model pull {model}` fetches it from the hub; " if "/" in model else "")
         + (f"models: {known}" if known else "see `exoctl model ls`"),
     )
 

@@ -71,7 +71,7 @@ class ModelStore:
         """The first directory is written to, further ones are only read. Any may not exist yet."""
         tools = tools or ModelTools()
         self._roots = tuple(directory.absolute() for directory in directories)
-        self._shelf = CardShelf(
+        self.shelf = CardShelf(
             state_directory.absolute(), self._roots[0], tools.inspect, environment
         )
         self._library = library_version()
@@ -171,13 +171,13 @@ class ModelStore:
         return description if fingerprint == found.fingerprint else None
 
     async def _describe(self, found: _Found) -> ModelCard | Failure:
-        kept = await anyio.to_thread.run_sync(self._shelf.kept, found.directory, found.fingerprint)
+        kept = await anyio.to_thread.run_sync(self.shelf.kept, found.directory, found.fingerprint)
         if kept is not None:
             return kept
-        made = await self._shelf.inspect(found.directory)
+        made = await self.shelf.inspect(found.directory)
         if isinstance(made, ModelCard):
             await anyio.to_thread.run_sync(
-                self._shelf.keep, found.directory, found.fingerprint, made
+                self.shelf.keep, found.directory, found.fingerprint, made
             )
         return made
 

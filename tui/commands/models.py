@@ -79,8 +79,9 @@ def model_show(
 
     async def work(handle: NodeHandle) -> None:
         wanted = find_model(handle, model)
-        views = [view for view in model_views(handle) if view.model == wanted and view.card]
-        if not views and "/" in wanted:
+        views = [view for view in model_views(handle) if view.model == wanted]
+        is_known = any(view.card is not None or view.downloads for view in views)
+        if not is_known and "/" in wanted:
             card = await handle.describe_model(wanted, revision)
             views = [ModelView(model=wanted, card=card, holders=(), downloads=())]
         if not views:

@@ -7,6 +7,8 @@ import msgspec
 from node.core.failure_text import short_failure
 from node.model.errors import Failure
 
+EXIT_CODE_UNKNOWN = 256
+"""One that no process has: only a process's parent is told how it ended."""
 LINES_SHOWN = 5
 LINE_CHARACTERS_MAX = 300
 _SIGNALS = {1: "SIGHUP", 2: "SIGINT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL",
@@ -88,6 +90,11 @@ _BY_EXIT_CODE: dict[int | None, tuple[str, str, str]] = {
         "restart the machine; its memory is not free until then",
     ),
     0: ("runner_left", "the runner left by itself", "restart the instance"),
+    EXIT_CODE_UNKNOWN: (
+        "runner_vanished",
+        "the runner ended; it was started by an earlier life of its node, so nobody knows how",
+        "its instance is started again; if it ends again, see the runner's log",
+    ),
     -1: _TERMINATED,
     -2: _TERMINATED,
     -4: (
@@ -112,7 +119,7 @@ def explain_exit(exit_code: int | None, lines: Sequence[str]) -> Failure:
     """The failure to show for a runner that ended without being asked to.
 
     `lines` are the last of its output; `exit_code` is minus the number of the signal that ended it,
-    None where it could not be ended at all.
+    None where it could not be ended at all, `EXIT_CODE_UNKNOWN` where nobody was told.
     """
     code, message, remedy = _cause(exit_code, "\n".join(lines).lower())
     failure = Failure(code=code, message=f"{message} ({_ending(exit_code)})", remedy=remedy)
@@ -139,6 +146,8 @@ def _cause(exit_code: int | None, text: str) -> tuple[str, str, str]:
 def _ending(exit_code: int | None) -> str:
     if exit_code is None:
         return "still there"
+    if exit_code == EXIT_CODE_UNKNOWN:
+        return "exit code unknown"
     if exit_code >= 0:
         return f"exit code {exit_code}"
     return f"signal {_SIGNALS.get(-exit_code, str(-exit_code))}"

@@ -22,6 +22,8 @@ class LocalRunner(msgspec.Struct, frozen=True, kw_only=True):
     """It was told its neighbours."""
     ended: bool = False
     """Its process is gone and its memory is free; or it never came to be."""
+    adopting: bool = False
+    """An earlier life of the node started it; what became of it is known in a moment."""
 
 
 class StopReason(enum.Enum):
@@ -84,7 +86,7 @@ def plan(state: State, node: NodeId, local: Mapping[RunnerId, LocalRunner]) -> t
                 placed.add(shard.runner)
                 chores.extend(_tend(state, instance, shard, local.get(shard.runner)))
     for runner, known in local.items():
-        if runner not in placed:
+        if runner not in placed and not known.adopting:
             chores.append(_dismiss(runner, known))
     return tuple(chores)
 
@@ -103,6 +105,8 @@ def _tend(
         yield from _wind_down(state, instance, shard, known)
         return
     attempt = state.attempts.get(instance.instance, 1)
+    if known is not None and known.adopting:
+        return
     if known is None:
         yield from _begin(state, instance, shard, attempt)
     elif known.record.attempt < attempt:

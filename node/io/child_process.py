@@ -3,13 +3,15 @@
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import anyio
 import anyio.abc
 import msgspec
 import psutil
+
+from node.core.runner_exit import EXIT_CODE_UNKNOWN
 
 LOG_BYTES_MAX = 4 * 1024 * 1024
 TAIL_BYTES_MAX = 16 * 1024
@@ -18,6 +20,8 @@ TERMINATE_SECONDS = 2.0
 """Between the asking signal and the one that can't be refused."""
 REAP_SECONDS = 2.0
 """A killed process is gone by then, or hangs in the kernel."""
+LOOK_SECONDS = 0.1
+"""How often to look whether a process that is not our child still lives."""
 _SECRETS = ("EXOCTL_API_TOKEN", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _START_TIME_TOLERANCE_SECONDS = 2.0
 """Start times are kept to clock ticks and move with corrections of the wall clock."""
@@ -128,6 +132,34 @@ class ChildProcess:
         return self.exit_code
 
 
+class FoundChild:
+    """A child that an earlier life of this node started. It can be watched and ended, but how it
+    ended can't be learned: that is told to its parent alone.
+    """
+
+    def __init__(self, process_id: int, start_time: float, log: BoundedLog) -> None:
+        self.process_id = process_id
+        self.start_time = start_time
+        self.log = log
+        self.exit_code: int | None = None
+        """None while it lives, then `EXIT_CODE_UNKNOWN`."""
+
+    async def wait(self) -> int:
+        """Return once it has ended; bound it with a cancel scope."""
+        while is_alive(self.process_id, self.start_time):  # noqa: ASYNC110 - no one else's end can be awaited
+            await anyio.sleep(LOOK_SECONDS)
+        self.exit_code = EXIT_CODE_UNKNOWN
+        return EXIT_CODE_UNKNOWN
+
+    async def end(self, terminate_seconds: float = TERMINATE_SECONDS) -> int | None:
+        """Have the group end, as `ChildProcess.end` does."""
+        if self.exit_code is None and await end_stranger(
+            self.process_id, self.start_time, terminate_seconds
+        ):
+            self.exit_code = EXIT_CODE_UNKNOWN
+        return self.exit_code
+
+
 async def start_child(spec: ChildSpec) -> ChildProcess:
     """Start a child in its own session and process group, with nothing of ours but the environment.
 
@@ -216,13 +248,31 @@ def is_alive(process_id: int, start_time: float) -> bool:
     return found is not None and abs(found - start_time) <= _START_TIME_TOLERANCE_SECONDS
 
 
-async def end_stranger(process_id: int, start_time: float) -> bool:
+def is_ours(process_id: int, start_time: float, words: Collection[str]) -> bool:
+    """Whether the very process that was started then still runs, as this user, in a group of its
+    own, with all these words on its command line. What a file says of a process proves nothing.
+    """
+    if process_id <= 1 or not is_alive(process_id, start_time):
+        return False
+    try:
+        process = psutil.Process(process_id)
+        owner, line = process.uids().effective, process.cmdline()
+        leads = os.getpgid(process_id) == process_id
+    except (psutil.Error, OSError):
+        return False
+    return owner == os.geteuid() and leads and all(word in line for word in words)
+
+
+async def end_stranger(
+    process_id: int, start_time: float, terminate_seconds: float = TERMINATE_SECONDS
+) -> bool:
     """End the group of a process that is not our child; True once the process is gone."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    patience = ((signal.SIGTERM, terminate_seconds), (signal.SIGKILL, REAP_SECONDS))
+    for number, seconds in patience:
         if not is_alive(process_id, start_time):
             return True
         signal_group(process_id, number)
-        with anyio.move_on_after(TERMINATE_SECONDS):
+        with anyio.move_on_after(seconds):
             while is_alive(process_id, start_time):  # noqa: ASYNC110 - no one else's end can be awaited
                 await anyio.sleep(0.02)
     return not is_alive(process_id, start_time)

@@ -5,7 +5,9 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -17,6 +19,7 @@ from node.model.ids import InstanceId, RunnerId
 
 SOCKET_PATH_BYTES_MAX = 103
 """What fits into a socket address on macOS, its closing zero byte taken off; Linux has 107."""
+RECORD_BYTES_MAX = 64 * 1024
 LOGS_KEPT = 32
 """Logs of runners, old and new; the oldest go first."""
 _RUNNER_ID = re.compile(r"r-([0-9a-f]{8})\Z")
@@ -32,6 +35,12 @@ class RunnerFile(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since 1970, as the system tells it."""
     socket: str
     attempt: int = 1
+    secret: str = ""
+    """What the runner and its node know, in hexadecimal digits; empty: it can't be adopted."""
+    version: str = ""
+    """Of the program that both run."""
+    order: msgspec.Raw = msgspec.Raw(b"null")
+    """What the runner was told to hold, for whoever started it to read."""
 
 
 class RunnerFiles:
@@ -83,20 +92,24 @@ class RunnerFiles:
         replace_file(self._record(record.runner), msgspec.json.encode(record))
 
     def read_all(self) -> list[RunnerFile]:
-        """Every child noted and not removed; files that can't be read are removed."""
+        """Every child noted and not removed; what this user did not write so is removed."""
         found: list[RunnerFile] = []
         for path in sorted(self._root.glob("*.json")):
             try:
-                record = msgspec.json.decode(path.read_bytes(), type=RunnerFile)
+                record = msgspec.json.decode(_read_own(path), type=RunnerFile)
                 known = self._record(record.runner) == path
-            except (OSError, msgspec.DecodeError, UsageError):
+            except (OSError, msgspec.DecodeError, UsageError, RecursionError):
                 known = False
             else:
                 if known:
                     found.append(record)
             if not known:
-                path.unlink(missing_ok=True)
+                _remove(path)
         return found
+
+    def command_words(self, runner: RunnerId) -> tuple[str, ...]:
+        """What stands on the command line of a runner of this very state directory."""
+        return ("--socket", str(self.socket(runner)), "--runner", runner)
 
     def remove(self, runner: RunnerId) -> None:
         """Remove what a process leaves: its socket and its record; what can't be is swept later."""
@@ -108,14 +121,12 @@ class RunnerFiles:
         """Remove the scratch directory of a runner that won't be started again."""
         shutil.rmtree(self.scratch(runner), ignore_errors=True)
 
-    def sweep(self) -> None:
-        """Once no runner runs: remove what is left of any."""
+    def sweep(self, living: Collection[RunnerId] = ()) -> None:
+        """Remove what is left of any runner but the living ones."""
+        kept = {_digits(runner) for runner in living}
         for path in (*self._root.glob("*.tmp"), *self._sockets.glob("*.sock")):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                with contextlib.suppress(OSError):
-                    path.unlink(missing_ok=True)
+            if path.stem not in kept:
+                _remove(path)
 
     def close(self) -> None:
         """Once no runner is left: leave nothing, neither here nor under the temporary directory."""
@@ -126,6 +137,30 @@ class RunnerFiles:
 
     def _record(self, runner: RunnerId) -> Path:
         return self._root / f"{_digits(runner)}.json"
+
+
+def _read_own(path: Path) -> bytes:
+    """The content of a plain file of this user, of no absurd size.
+
+    Raises:
+        OSError: it is something else.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            raise PermissionError(f"{path} is not a file of this user")
+        if found.st_size > RECORD_BYTES_MAX:
+            raise OSError(f"{path} has {found.st_size} bytes, at most {RECORD_BYTES_MAX}")
+        return file.read()
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def _digits(runner: RunnerId) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from node.model.ids import RunnerId
 from node.runner.channel import NodeChannel
 from node.runner.child import Child
+from node.runner.claim import VARIABLE
 from node.runner.lifecycle import Lifecycle
 from node.runner.protocol import ORPHAN_SECONDS
 
@@ -31,7 +32,9 @@ def main() -> None:
     )
     channel = NodeChannel(RunnerId(options.runner))
     lifecycle = Lifecycle(channel, options.stage_seconds)
-    child = Child(options.socket, RunnerId(options.runner), channel, options.orphan_seconds)
+    # Taken out, so that nothing that the runner starts inherits it.
+    secret = bytes.fromhex(os.environ.pop(VARIABLE, ""))
+    child = Child(options.socket, RunnerId(options.runner), channel, options.orphan_seconds, secret)
     try:
         code = child.run(lifecycle.run)
     except OSError as error:

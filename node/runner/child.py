@@ -17,6 +17,7 @@ from node.model.ids import RunnerId
 from node.model.instance import RunnerPhase
 from node.model.request import Failed
 from node.runner.channel import NodeChannel
+from node.runner.door import Admitted, Door
 from node.runner.frames import FrameBuffer, FrameError, encode_frame
 from node.runner.inbox import NodeGone
 from node.runner.protocol import (
@@ -45,13 +46,19 @@ class Child:
     """Serves one node at a time on the socket, and ends the process when it is time."""
 
     def __init__(
-        self, socket_path: Path, runner: RunnerId, channel: NodeChannel, orphan_seconds: float
+        self,
+        socket_path: Path,
+        runner: RunnerId,
+        channel: NodeChannel,
+        orphan_seconds: float,
+        secret: bytes,
     ) -> None:
-        self._path = socket_path
+        """`secret` is what the runner's node shares with it."""
         self._runner = runner
         self._channel = channel
         self._orphan_seconds = orphan_seconds
         self._selector = selectors.DefaultSelector()
+        self._door = Door(socket_path, runner, secret, self._selector, self._let_in)
         self._node: socket.socket | None = None
         self._buffer: FrameBuffer[NodeMessage] = FrameBuffer(NodeMessage)  # type: ignore[arg-type]
         self._unsent = b""
@@ -65,7 +72,7 @@ class Child:
         Raises:
             OSError: the socket can't be made.
         """
-        listener = self._listen()
+        self._door.open()
         self._catch_signals()
         self._selector.register(self._channel.wake.reader, selectors.EVENT_READ, self._woken)
         results: list[int] = []
@@ -87,25 +94,11 @@ class Child:
                 self._keep_time()
             self._flush()
         finally:
-            listener.close()
+            self._door.close()
             if self._node is not None:
                 self._node.close()
             self._selector.close()
-            self._path.unlink(missing_ok=True)
         return results[0] if results else 0
-
-    def _listen(self) -> socket.socket:
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._path.unlink(missing_ok=True)
-        earlier = os.umask(0o177)
-        try:
-            listener.bind(str(self._path))
-        finally:
-            os.umask(earlier)
-        listener.listen(2)
-        listener.settimeout(0.0)
-        self._selector.register(listener, selectors.EVENT_READ, lambda: self._accept(listener))
-        return listener
 
     def _catch_signals(self) -> None:
         wake = Wake()
@@ -133,6 +126,7 @@ class Child:
         now = time.monotonic()
         if now >= self._next_beat:
             self._next_beat = now + BEAT_SECONDS
+            self._door.keep_time()
             if self._node is not None:
                 self._channel.beat()
 
@@ -154,18 +148,13 @@ class Child:
                 self._channel.announce(RunnerPhase.STOPPING)
             self._channel.inbox.put(Shutdown(), always=True)
 
-    def _accept(self, listener: socket.socket) -> None:
-        try:
-            connection, _ = listener.accept()
-        except OSError:
-            return  # it gave up before it was accepted
+    def _let_in(self, admitted: Admitted) -> None:
         if self._node is not None:
             # A node that dials again has lost its earlier connection, whether or not we saw it.
             self._drop("replaced by a new connection")
-        connection.settimeout(0.0)
-        self._node = connection
-        self._buffer = FrameBuffer(NodeMessage)  # type: ignore[arg-type]
-        self._selector.register(connection, selectors.EVENT_READ, self._readable)
+        self._node = admitted.connection
+        self._buffer = admitted.buffer
+        self._selector.register(admitted.connection, selectors.EVENT_READ, self._readable)
         self._unsent = encode_frame(
             Introduced(
                 runner=self._runner,
@@ -173,10 +162,13 @@ class Child:
                 phase=self._channel.phase,
                 attempt=self._channel.attempt,
                 address=self._channel.address,
+                proof=admitted.proof,
             )
         )
         self._channel.connected()
         self._channel.beat()
+        for message in admitted.messages:
+            self._handle(message)
         self._write()
 
     def _drop(self, reason: str) -> None:

@@ -1,7 +1,9 @@
 """What a node and its runner child say to each other over a Unix socket.
 
 Frames are a 4-byte big-endian length and the msgpack of one message; 16 MiB at most. The runner
-listens, the node dials: so a node that comes back can find a runner that is still alive.
+listens, the node dials: so a node that comes back can find a runner that is still alive. On each
+connection the runner sends a `Challenge`, the node answers with its `Claim`, and the runner with
+`Introduced`, which proves the runner in its turn; whoever can't prove itself hears no more.
 """
 
 import msgspec
@@ -67,17 +69,38 @@ class Shutdown(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """End: fail what runs, free everything, exit 0."""
 
 
-NodeMessage = Prepare | Connect | Generate | Cancel | Shutdown
+class Claim(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """First on each connection: the node that started the runner is back, or there at last."""
+
+    incarnation: int
+    """Which life of the node; a later one takes the runner over from an earlier, never the other
+    way round."""
+    nonce: bytes
+    """What the runner is to prove itself for."""
+    proof: bytes
+    """For the nonce of its `Challenge`."""
+
+
+NodeMessage = Prepare | Connect | Generate | Cancel | Shutdown | Claim
+
+
+class Challenge(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Sent to whoever connects: prove that the runner is yours."""
+
+    nonce: bytes
 
 
 class Introduced(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """Sent on every new connection: who this is and how far it is."""
+    """Sent on every new connection, once it is claimed: who this is and how far it is."""
 
     runner: RunnerId
     process_id: int
     phase: RunnerPhase
     attempt: int
+    """0: it has not been prepared yet."""
     address: StageAddress | None = None
+    proof: bytes = b""
+    """For the nonce of the `Claim`."""
 
 
 class Listening(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -107,4 +130,4 @@ class Item(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     item: GenerationItem
 
 
-RunnerMessage = Introduced | Listening | PhaseChanged | Beat | Item
+RunnerMessage = Challenge | Introduced | Listening | PhaseChanged | Beat | Item

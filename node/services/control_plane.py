@@ -32,6 +32,7 @@ class ControlPlane:
         describe: Callable[[], NodeDescribed],
     ) -> None:
         self.node = mesh.node
+        self.incarnation = recovered.incarnation
         self._mesh = mesh
         self.store = StateStore()
         self.registers = RegisterStore(self.node, recovered.incarnation, self.store.feed)

@@ -1,4 +1,4 @@
-"""Keeps one runner: starts its child, talks to it, watches it, and sees it gone."""
+"""Keeps one runner: starts its child or finds it, talks to it, watches it, and sees it gone."""
 
 import collections
 from collections.abc import Callable, Mapping
@@ -12,15 +12,24 @@ from node.core.runner_exit import LINES_SHOWN, explain_exit, with_lines
 from node.core.runner_watch import RunnerLimits, RunnerWatch
 from node.core.work_plan import LocalRunner
 from node.io import clock
-from node.io.child_process import ChildProcess, ChildSpec, child_environment, start_child
+from node.io.child_process import (
+    BoundedLog,
+    ChildProcess,
+    ChildSpec,
+    FoundChild,
+    child_environment,
+    start_child,
+)
 from node.io.runner_files import RunnerFile, RunnerFiles
 from node.io.wakeup import Wakeup
 from node.model.errors import Failure
 from node.model.ids import ModelId, NodeId
 from node.model.instance import RunnerPhase, RunnerRecord, StageAddress
 from node.model.register import RunnerProgress
+from node.runner.claim import SECRET_BYTES, VARIABLE
 from node.runner.protocol import (
     Beat,
+    Challenge,
     Connect,
     Introduced,
     Item,
@@ -32,11 +41,13 @@ from node.runner.protocol import (
 )
 from node.services.runner_generations import REQUESTS_MAX, RunnerGenerations
 from node.services.runner_link import (
+    RunnerClaim,
     RunnerFaultError,
     RunnerLink,
     dial,
     encode_frame,
 )
+from node.version import __version__
 
 OUTBOX_MAX = 2 * REQUESTS_MAX + 8
 """Frames that wait for the runner: start and cancel of each generation, and what else there is."""
@@ -47,15 +58,20 @@ DRAIN_SECONDS = 1.0
 """What a dead runner said last is still read for so long."""
 HANGUP_SECONDS = 2.0
 """A runner that closed its socket is gone by then, or ended."""
+ADOPT_SECONDS = 5.0
+"""How long a runner of an earlier life of the node has to answer to this one."""
 ADDRESS_BYTES_MAX = 64 * 1024
 """Of a runner's certificate and host: they go into an event, which is bounded."""
 
 _ORDER = tuple(RunnerPhase)
 _OVER = (RunnerPhase.STOPPED, RunnerPhase.FAILED)
 
+Child = ChildProcess | FoundChild
+"""A runner's process: of this life of the node, or of an earlier one."""
+
 
 class RunnerOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What a runner is to hold."""
+    """What a runner is to hold; kept beside its socket for the node's next life."""
 
     node: NodeId
     prepare: Prepare
@@ -71,10 +87,14 @@ class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
     limits: RunnerLimits = RunnerLimits()
     look_seconds: float = 1.0
     """How often deadlines and the log's size are looked at."""
+    incarnation: int = 1
+    """Which life of the node this is."""
 
 
 class RunnerKeeper:
-    """One start of one runner, from the child's first breath to its last. Used once."""
+    """One start of one runner to its last breath, from its first or from where an earlier life of
+    the node left off. Used once.
+    """
 
     def __init__(
         self,
@@ -82,7 +102,9 @@ class RunnerKeeper:
         files: RunnerFiles,
         settings: RunnerSettings,
         changed: Callable[[RunnerRecord], None],
+        found: RunnerFile | None = None,
     ) -> None:
+        """`found`: an earlier life of this node started it, and wrote this about it."""
         prepare = order.prepare
         self._order = order
         self._files = files
@@ -101,9 +123,15 @@ class RunnerKeeper:
         self.stopping = False
         self._life = anyio.CancelScope()
         self._cause: Failure | None = None
-        self._watch = RunnerWatch(settings.limits, order.weight_bytes, clock.monotonic())
+        limits = settings.limits
+        if found is not None:
+            limits = msgspec.structs.replace(limits, starting=ADOPT_SECONDS)
+        self._watch = RunnerWatch(limits, order.weight_bytes, clock.monotonic())
         self._terminate_seconds = 2.0
         self._introduced = False
+        self._found = found
+        self._secret = found.secret if found is not None else clock.random_hex(2 * SECRET_BYTES)
+        self._claim: RunnerClaim | None = None
         self._hung_up = Wakeup()
         self._outbox: collections.deque[bytes] = collections.deque()
         self._outbox_filled = Wakeup()
@@ -122,27 +150,32 @@ class RunnerKeeper:
     @property
     def local(self) -> LocalRunner:
         """As the work plan sees it."""
-        return LocalRunner(record=self.record, connected=self.connected)
+        return LocalRunner(record=self.record, connected=self.connected, adopting=self.is_adopting)
+
+    @property
+    def is_adopting(self) -> bool:
+        """Whether it has yet to be seen what became of the runner."""
+        return self._found is not None and not self._introduced
 
     # -- life --------------------------------------------------------------------------------------
 
     async def run(self) -> RunnerRecord:
-        """Start the child and stay until it is gone, whatever happens; returns the last record.
+        """Start the child, or claim the one that was found, and stay until it is gone, whatever
+        happens; returns the last record.
 
-        The last record is not told to `changed`: whoever calls this does so once the keeper is put
-        away.
+        One that was found and does not answer, or is not who it should be, is ended; until it has
+        answered nothing is told of it. The last record is never told to `changed`: whoever calls
+        this does so once the keeper is put away.
         """
+        if self._found is not None:
+            log = BoundedLog(self._files.log(self._found.runner))
+            await self._stay(FoundChild(self._found.process_id, self._found.start_time, log))
+            return self.record
         self._changed(self.record)
         runner = self.record.runner
         spec = ChildSpec(
-            arguments=(
-                *self._settings.command,
-                "--socket",
-                str(self._files.socket(runner)),
-                "--runner",
-                runner,
-            ),
-            environment=child_environment(self._settings.environment),
+            arguments=(*self._settings.command, *self._files.command_words(runner)),
+            environment=child_environment(self._settings.environment) | {VARIABLE: self._secret},
             directory=self._files.scratch(runner),
             log=self._files.log(runner),
         )
@@ -152,44 +185,56 @@ class RunnerKeeper:
         except OSError as error:
             self._conclude(_not_started(error), 0)
             return self.record
+        await self._stay(child)
+        return self.record
+
+    async def _stay(self, child: Child) -> None:
         try:
             await self._live(child)
         finally:
             with anyio.CancelScope(shield=True):
                 await child.end(self._terminate_seconds)
-                await anyio.to_thread.run_sync(self._files.remove, runner)
+                await anyio.to_thread.run_sync(self._files.remove, self.record.runner)
             child.log.rotate()
             ending = self._ending(child.exit_code, child.log.tail(LINES_SHOWN))
             self._conclude(ending, child.exit_code)
-        return self.record
 
-    async def _live(self, child: ChildProcess) -> None:
+    async def _live(self, child: Child) -> None:
         with self._life:
-            self._note(process_id=child.process_id)
-            file = RunnerFile(
-                runner=self.record.runner,
-                instance=self.record.instance,
-                process_id=child.process_id,
-                start_time=child.start_time,
-                socket=str(self._files.socket(self.record.runner)),
-                attempt=self.record.attempt,
-            )
-            try:
-                await anyio.to_thread.run_sync(self._files.write, file)
-            except OSError as error:
-                self._fail(_not_started(error))
+            if self._found is not None:
+                self.record = msgspec.structs.replace(self.record, process_id=child.process_id)
+            else:
+                self._note(process_id=child.process_id)
+                await self._write_file(child)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._await_exit, child)
                 tasks.start_soon(self._look_after, child)
                 await self._converse()
 
-    async def _await_exit(self, child: ChildProcess) -> None:
+    async def _write_file(self, child: Child) -> None:
+        file = RunnerFile(
+            runner=self.record.runner,
+            instance=self.record.instance,
+            process_id=child.process_id,
+            start_time=child.start_time,
+            socket=str(self._files.socket(self.record.runner)),
+            attempt=self.record.attempt,
+            secret=self._secret,
+            version=__version__,
+            order=msgspec.Raw(msgspec.json.encode(self._order)),
+        )
+        try:
+            await anyio.to_thread.run_sync(self._files.write, file)
+        except OSError as error:
+            self._fail(_not_started(error))
+
+    async def _await_exit(self, child: Child) -> None:
         await child.wait()
         if self._introduced:
             await self._hung_up.wait(DRAIN_SECONDS)
         self._life.cancel()
 
-    async def _look_after(self, child: ChildProcess) -> None:
+    async def _look_after(self, child: Child) -> None:
         look_seconds = self._settings.look_seconds
         while True:
             failure = self._watch.overdue(clock.monotonic(), look_seconds)
@@ -206,17 +251,18 @@ class RunnerKeeper:
 
     def _ending(self, exit_code: int | None, lines: tuple[str, ...]) -> Failure | None:
         """Why it is over; None where it was meant to be."""
-        if exit_code is None:
-            return explain_exit(None, lines)
-        if self.stopping:
+        if self.stopping and exit_code is not None:
             return None
         if self.record.phase is RunnerPhase.FAILED:
             return self.record.failure
-        if self._cause is not None:
-            return with_lines(self._cause, lines)
-        if not self._life.cancel_called:
+        is_over = self._cause is not None or exit_code is None or self._life.cancel_called
+        if not is_over:
             return None  # the node is being stopped from outside
-        return explain_exit(exit_code, lines)
+        if self.is_adopting:
+            return _not_adopted(self._cause)
+        if self._cause is None or exit_code is None:
+            return explain_exit(exit_code, lines)
+        return with_lines(self._cause, lines)
 
     def _conclude(self, failure: Failure | None, exit_code: int | None) -> None:
         self.record = msgspec.structs.replace(
@@ -256,6 +302,8 @@ class RunnerKeeper:
 
     async def _converse(self) -> None:
         link = await self._dial()
+        secret = bytes.fromhex(self._secret)
+        self._claim = RunnerClaim(self.record.runner, secret, self._settings.incarnation)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._send_outbox, link)
@@ -310,7 +358,7 @@ class RunnerKeeper:
             self._meet(message)
             return
         match message:
-            case Introduced():
+            case Introduced() | Challenge():
                 raise RunnerFaultError("it introduced itself twice")
             case Listening():
                 self._note_address(message.address)
@@ -324,11 +372,24 @@ class RunnerKeeper:
                 self.generations.pass_on(message.request, message.item)
 
     def _meet(self, message: RunnerMessage) -> None:
-        if not isinstance(message, Introduced) or message.runner != self.record.runner:
+        assert self._claim is not None
+        if isinstance(message, Challenge):
+            self._post(self._claim.answer(message))
+            return
+        if not isinstance(message, Introduced) or not self._claim.holds_for(message):
             raise RunnerFaultError(f"it did not introduce itself as {self.record.runner}")
+        if message.attempt not in (0, self.record.attempt):
+            raise RunnerFaultError(f"it is of attempt {message.attempt}")
         self._introduced = True
+        if message.attempt == 0:
+            self._post(encode_frame(self._order.prepare))
+        if self._found is not None and message.phase not in _OVER:
+            # In one step, so that nothing is told that is long past.
+            self.connected = _ORDER.index(message.phase) > _ORDER.index(RunnerPhase.CONNECTING)
+            self._watch.enter(message.phase, clock.monotonic())
+            self._note(phase=message.phase, address=_checked(message.address))
+            return
         self._note_address(message.address)
-        self._post(encode_frame(self._order.prepare))
         self._follow(PhaseChanged(phase=message.phase))
 
     def _follow(self, change: PhaseChanged) -> None:
@@ -348,11 +409,7 @@ class RunnerKeeper:
             self._enter(change.phase)
 
     def _note_address(self, address: StageAddress | None) -> None:
-        if address is not None:
-            size = len(address.certificate) + len(address.host.encode())
-            if size > ADDRESS_BYTES_MAX:
-                raise RunnerFaultError(f"an address of {size} bytes, at most {ADDRESS_BYTES_MAX}")
-        self._note(address=address)
+        self._note(address=_checked(address))
 
     def _enter(self, phase: RunnerPhase, failure: Failure | None = None) -> None:
         self._watch.enter(phase, clock.monotonic())
@@ -365,11 +422,33 @@ class RunnerKeeper:
             self._changed(self.record)
 
 
+def _checked(address: StageAddress | None) -> StageAddress | None:
+    """The address, where it is not too large to be told.
+
+    Raises:
+        RunnerFaultError: it is.
+    """
+    if address is not None:
+        size = len(address.certificate) + len(address.host.encode())
+        if size > ADDRESS_BYTES_MAX:
+            raise RunnerFaultError(f"an address of {size} bytes, at most {ADDRESS_BYTES_MAX}")
+    return address
+
+
 def _not_started(error: OSError) -> Failure:
     return Failure(
         code="runner_not_started",
         message=short_text(f"the runner could not be started: {error}"),
         remedy="free some disk space or memory, or check the installation, then restart it",
+    )
+
+
+def _not_adopted(cause: Failure | None) -> Failure:
+    why = f": {cause.message}" if cause is not None else ", and the runner too"
+    return Failure(
+        code="runner_lost",
+        message=short_text(f"the node was started anew{why}"),
+        remedy="its instance is started again by itself",
     )
 
 

@@ -7,7 +7,17 @@ import anyio
 import anyio.abc
 import msgspec
 
-from node.runner.protocol import FRAME_BYTES_MAX, NodeMessage, RunnerMessage
+from node.io import clock
+from node.model.ids import RunnerId
+from node.runner.claim import NONCE_BYTES, is_proof, proof
+from node.runner.protocol import (
+    FRAME_BYTES_MAX,
+    Challenge,
+    Claim,
+    Introduced,
+    NodeMessage,
+    RunnerMessage,
+)
 
 _LENGTH = struct.Struct(">I")
 _CHUNK_BYTES = 64 * 1024
@@ -108,3 +118,23 @@ async def dial(path: Path) -> RunnerLink:
         OSError: nobody listens there.
     """
     return RunnerLink(await anyio.connect_unix(path))
+
+
+class RunnerClaim:
+    """This node's side of proving that a runner is its own, on one connection."""
+
+    def __init__(self, runner: RunnerId, secret: bytes, incarnation: int) -> None:
+        self._runner = runner
+        self._secret = secret
+        self._incarnation = incarnation
+        self._nonce = bytes.fromhex(clock.random_hex(2 * NONCE_BYTES))
+
+    def answer(self, challenge: Challenge) -> bytes:
+        """The frame that claims the runner."""
+        shown = proof("node", self._secret, self._runner, challenge.nonce, self._incarnation)
+        return encode_frame(Claim(incarnation=self._incarnation, nonce=self._nonce, proof=shown))
+
+    def holds_for(self, introduced: Introduced) -> bool:
+        """Whether whoever introduces itself is the runner that this node has started."""
+        expected = proof("runner", self._secret, self._runner, self._nonce, self._incarnation)
+        return introduced.runner == self._runner and is_proof(introduced.proof, expected)

@@ -8,12 +8,13 @@ from pathlib import Path
 import anyio
 import anyio.abc
 import anyio.to_thread
+import msgspec
 
 from node.core.failure_text import short_failure
 from node.core.runner_watch import RunnerLimits
 from node.core.work_plan import LocalRunner
 from node.io import clock
-from node.io.child_process import end_stranger
+from node.io.child_process import end_stranger, is_ours
 from node.io.runner_files import RunnerFile, RunnerFiles
 from node.io.wakeup import Wakeup
 from node.log import logger
@@ -22,25 +23,30 @@ from node.model.ids import RequestId, RunnerId
 from node.model.instance import RunnerPhase, RunnerRecord
 from node.model.register import RunnerFigures
 from node.model.request import Failed, Finished, GenerationItem, GenerationRequest
+from node.runner.claim import is_secret
 from node.runner.protocol import Connect
 from node.services.runner_keeper import RunnerKeeper, RunnerOrder, RunnerSettings
+from node.version import __version__
 
 STOP_SECONDS = 2.0
 """What runners get to end by themselves when the node stops."""
 STOP_TERMINATE_SECONDS = 1.0
 """And then to end by signal, before they are killed."""
+ADOPT_WAIT_SECONDS = 1.0
+"""How long the start of a node waits for the runners of its earlier life to answer."""
 
 _log = logger("supervisor")
 
 
 def runner_settings(
-    environment: Mapping[str, str], limits: RunnerLimits | None = None
+    environment: Mapping[str, str], incarnation: int, limits: RunnerLimits | None = None
 ) -> RunnerSettings:
-    """How this Python's own `node.runner` is started."""
+    """How this Python's own `node.runner` is started, in this life of the node."""
     return RunnerSettings(
         command=(sys.executable, "-m", "node.runner"),
         environment=environment,
         limits=limits or RunnerLimits(),
+        incarnation=incarnation,
     )
 
 
@@ -55,6 +61,7 @@ class Supervisor:
         self._listeners: list[Callable[[RunnerRecord], None]] = []
         self._tasks: anyio.abc.TaskGroup | None = None
         self._ended = Wakeup()
+        self._told = Wakeup()
         self._closing = False
 
     def on_change(self, listener: Callable[[RunnerRecord], None]) -> None:
@@ -66,19 +73,31 @@ class Supervisor:
     ) -> None:
         """Own the children until cancelled; none is left then. Started once runners can be started.
 
-        What an earlier life of this node left running is ended first: its memory is needed.
+        Runners of an earlier life of this node, which then ended without a goodbye, are adopted.
+        What can't be is ended first: its memory is needed.
 
         Raises:
             OSError: the state directory can't be written.
         """
         await anyio.to_thread.run_sync(self._files.prepare)
+        adopted: list[tuple[RunnerFile, RunnerOrder]] = []
         async with anyio.create_task_group() as tasks:
             for leftover in await anyio.to_thread.run_sync(self._files.read_all):
-                tasks.start_soon(self._end_leftover, leftover)
-        await anyio.to_thread.run_sync(self._files.sweep)
+                order = await anyio.to_thread.run_sync(self._order_of, leftover)
+                if order is not None:
+                    adopted.append((leftover, order))
+                else:
+                    tasks.start_soon(self._end_leftover, leftover)
+        living = [file.runner for file, _ in adopted]
+        await anyio.to_thread.run_sync(self._files.sweep, living)
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
+                for file, order in adopted:
+                    keeper = RunnerKeeper(order, self._files, self._settings, self._tell, file)
+                    self._keepers[file.runner] = keeper
+                    tasks.start_soon(self._keep, keeper)
+                await self._wait_for_adopted()
                 task_status.started()
                 await anyio.sleep_forever()
         finally:
@@ -86,11 +105,35 @@ class Supervisor:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(self._files.close)
 
+    def _is_ours(self, file: RunnerFile) -> bool:
+        words = self._files.command_words(file.runner)
+        return is_ours(file.process_id, file.start_time, words)
+
+    def _order_of(self, file: RunnerFile) -> RunnerOrder | None:
+        """What a runner of an earlier life holds, where it lives on and can be adopted."""
+        if not self._is_ours(file) or file.version != __version__ or not is_secret(file.secret):
+            return None
+        try:
+            order = msgspec.json.decode(file.order, type=RunnerOrder)
+        except (msgspec.MsgspecError, RecursionError):
+            return None
+        prepare = order.prepare
+        told = (prepare.runner, prepare.instance, prepare.attempt)
+        return order if told == (file.runner, file.instance, file.attempt) else None
+
     async def _end_leftover(self, leftover: RunnerFile) -> None:
-        _log.info("ending runner %s of an earlier life", leftover.runner)
-        if not await end_stranger(leftover.process_id, leftover.start_time):
-            _log.error("process %d does not end, not even killed", leftover.process_id)
+        """End what can't be adopted, if it is a runner at all: a file may say anything."""
+        if await anyio.to_thread.run_sync(self._is_ours, leftover):
+            _log.info("ending runner %s of an earlier life", leftover.runner)
+            if not await end_stranger(leftover.process_id, leftover.start_time):
+                _log.error("process %d does not end, not even killed", leftover.process_id)
         await anyio.to_thread.run_sync(self._files.remove, leftover.runner)
+
+    async def _wait_for_adopted(self) -> None:
+        """Those that answer do so at once; nobody is kept waiting by one that does not."""
+        with anyio.move_on_after(ADOPT_WAIT_SECONDS):
+            while any(keeper.is_adopting for keeper in self._keepers.values()):
+                await self._told.wait(ADOPT_WAIT_SECONDS)
 
     async def stop_all(self) -> None:
         """End every runner, politely first: all are gone within 5 seconds, and no more start."""
@@ -185,6 +228,7 @@ class Supervisor:
         return {runner: self._files.log(runner) for runner in self.local()}
 
     def _tell(self, record: RunnerRecord) -> None:
+        self._told.ring()
         failure = record.failure
         if failure is not None:
             _log.error("runner %s failed: %s", record.runner, failure.message)

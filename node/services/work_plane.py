@@ -43,7 +43,9 @@ class WorkPlane:
         self._bind = config.bind
         self._mesh = mesh
         self._state = control.state
-        self.supervisor = Supervisor(config.state_directory, runner_settings(environment))
+        self.supervisor = Supervisor(
+            config.state_directory, runner_settings(environment, control.incarnation)
+        )
         store = ModelStore(config.model_directories, config.state_directory, environment)
         self.models = ModelKeeper(store, self._models_changed)
         self.hub = Hub(environment)

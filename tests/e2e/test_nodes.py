@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx2
@@ -94,20 +95,72 @@ def test_a_killed_master_leaves_runners_and_decisions_as_they_were(nodes: NodePr
     assert lost
 
 
-def test_a_restarted_node_is_itself_again_and_its_instance_comes_back(
+def runs(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def asks(node: NodeProcess) -> Callable[[], bool]:
+    """Whether the model answers at this node's API."""
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
+
+    def answers() -> bool:
+        url = f"{node.url}/v1/chat/completions"
+        return httpx2.post(url, json=body, timeout=30).status_code == 200
+
+    return answers
+
+
+def test_a_killed_node_comes_back_to_its_runner_which_kept_its_weights(
     nodes: NodeProcesses,
 ) -> None:
     node = nodes.start("one").wait_ready()
     assert node.cli("load", MODEL).returncode == 0
-    before = node.state()
-    node.kill()
+    before, runners = node.state(), node.runner_ids()
+    body = {"model": MODEL, "stream": True, "messages": [{"role": "user", "content": "Count."}]}
+    url = f"{node.url}/v1/chat/completions"
+    with httpx2.stream("POST", url, json=body, timeout=60) as reply:
+        lines = reply.iter_lines()
+        next(lines)
+        node.kill()
+        with pytest.raises(httpx2.TransportError):
+            list(lines)
     again = nodes.start("one").wait_ready()
-    assert again.node == node.node
-    assert again.cli("wait", "--for", f"model={MODEL}", "--timeout", "60").returncode == 0
+    wait_for(asks(again), "the model to answer again", seconds=3)
+    assert again.runner_ids() == runners
     after = again.state()
+    assert again.node == node.node
     assert after["cluster"] == before["cluster"]
-    assert after["index"] > before["index"]
-    assert set(after["instances"]) == set(before["instances"])
+    assert after["instances"] == before["instances"]
+    assert after["attempts"] == before["attempts"]
+    second = again.cli("--no-ui", "--port", "0", "--api-port", "0", "--no-discovery")
+    assert second.returncode == 4, "a second node on this state directory takes no runner"
+    assert asks(again)()
+    assert again.stop() == 0
+    assert not any(runs(pid) for pid in runners.values()), "a clean stop takes it along"
+
+
+def test_a_stage_whose_node_was_killed_goes_on_in_its_ring(nodes: NodeProcesses) -> None:
+    one, two = nodes.cluster("one", "two")
+    assert one.cli("load", MODEL, "--nodes", "one,two").returncode == 0
+    runners = {**one.runner_ids(), **two.runner_ids()}
+    two.kill()
+    again = nodes.start("two", "--peer", one.cluster_address).wait_ready()
+    wait_for(lambda: one.json("ps")["items"][0]["ready"], "the instance to be whole again")
+    assert {**one.runner_ids(), **again.runner_ids()} == runners
+    assert "Paris" in one.cli("run", MODEL, QUESTION, "--temperature", "0").stdout
+
+
+def test_a_node_that_stays_away_is_outlived_by_no_runner_and_its_instance_starts_anew(
+    nodes: NodeProcesses,
+) -> None:
+    node = nodes.start("one").wait_ready()
+    assert node.cli("load", MODEL).returncode == 0
+    (pid,) = node.runner_ids().values()
+    node.kill()
+    psutil.Process(pid).kill()
+    again = nodes.start("one").wait_ready()
+    assert again.cli("wait", "--for", f"model={MODEL}", "--timeout", "60").returncode == 0
+    assert set(again.runner_ids().values()) != {pid}
 
 
 def test_a_second_node_on_the_same_state_is_refused_by_name(nodes: NodeProcesses) -> None:

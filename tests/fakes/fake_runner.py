@@ -5,6 +5,9 @@ Modes are words joined by `,`: `hang:PHASE`, `die:PHASE:CODE` (negative: a signa
 `garbage:PHASE`, `oversize:PHASE`, `back:PHASE`, `twice`, `stranger`, `hangup`, `stuck`, `silent`,
 `stubborn` (ignores SIGTERM and `Shutdown`), `flood` (beats without pause), `chatter` (fills its
 log), `child` (leaves a grandchild in its group), `deaf` (stops reading), `fast`, `exit` (at once).
+
+To a second connection, which is that of its node's next life: `mute` (never answers), `impostor`
+(can't prove itself), `earlier` (is of another attempt), `slow` (answers late), `orphan:SECONDS`.
 """
 
 import os
@@ -23,9 +26,12 @@ from node.model.ids import RequestId, RunnerId
 from node.model.instance import RunnerPhase, StageAddress
 from node.model.register import RunnerProgress
 from node.model.request import Delta, Finished, FinishReason, GenerationRequest, Usage
+from node.runner.claim import VARIABLE, proof
 from node.runner.protocol import (
     Beat,
     Cancel,
+    Challenge,
+    Claim,
     Connect,
     Generate,
     Introduced,
@@ -52,24 +58,61 @@ class FakeRunner:
         self.cancelled: set[RequestId] = set()
         self.prepare: Prepare | None = None
         self.decoder = msgspec.msgpack.Decoder[NodeMessage](NodeMessage)
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(path)
-        listener.listen()
-        self.connection, _ = listener.accept()
+        self.secret = bytes.fromhex(os.environ[VARIABLE])
+        self.phase = RunnerPhase.STARTING
+        self.address: StageAddress | None = None
+        self.lives = 0
+        self.connection: socket.socket | None = None
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(path)
+        self.listener.listen()
 
     def send(self, message: RunnerMessage) -> None:
-        payload = msgspec.msgpack.encode(message)
         with self.lock:
-            self.connection.sendall(struct.pack(">I", len(payload)) + payload)
+            if self.connection is not None and not self.write(self.connection, message):
+                self.connection = None
 
-    def receive(self) -> NodeMessage | None:
-        prefix = self.connection.recv(4, socket.MSG_WAITALL)
-        if len(prefix) < 4:
+    def write(self, connection: socket.socket, message: RunnerMessage) -> bool:
+        payload = msgspec.msgpack.encode(message)
+        try:
+            connection.sendall(struct.pack(">I", len(payload)) + payload)
+        except OSError:
+            return False
+        return True
+
+    def receive(self, connection: socket.socket) -> NodeMessage | None:
+        try:
+            prefix = connection.recv(4, socket.MSG_WAITALL)
+            if len(prefix) < 4:
+                return None
+            (length,) = struct.unpack(">I", prefix)
+            return self.decoder.decode(connection.recv(length, socket.MSG_WAITALL))
+        except OSError:
             return None
-        (length,) = struct.unpack(">I", prefix)
-        return self.decoder.decode(self.connection.recv(length, socket.MSG_WAITALL))
+
+    def await_node(self) -> tuple[socket.socket, Claim]:
+        """Until its node, or the node's next life, connects; ends when none comes."""
+        self.listener.settimeout(float(self.modes.get("orphan", ["30"])[0]))
+        try:
+            connection, _ = self.listener.accept()
+        except TimeoutError:
+            print("no node came", file=sys.stderr, flush=True)
+            os._exit(0)
+        self.lives += 1
+        if self.lives > 1 and "mute" in self.modes:
+            time.sleep(3600)
+        if self.lives > 1 and "slow" in self.modes:
+            time.sleep(0.3)
+        nonce = os.urandom(16)
+        self.write(connection, Challenge(nonce=nonce))
+        claim = self.receive(connection)
+        assert isinstance(claim, Claim)
+        assert claim.proof == proof("node", self.secret, self.runner, nonce, claim.incarnation)
+        print("claimed by life", claim.incarnation, file=sys.stderr, flush=True)
+        return connection, claim
 
     def enter(self, phase: RunnerPhase) -> None:
+        self.phase = phase
         self.send(PhaseChanged(phase=phase))
         print("entered", phase.value, file=sys.stderr, flush=True)
         self.misbehave(phase.value)
@@ -109,10 +152,12 @@ class FakeRunner:
         time.sleep(3600)
 
     def do_garbage(self) -> None:
+        assert self.connection is not None
         self.connection.sendall(struct.pack(">I", 5) + b"\xc1\xc1\xc1\xc1\xc1")
         time.sleep(3600)
 
     def do_oversize(self) -> None:
+        assert self.connection is not None
         self.connection.sendall(struct.pack(">I", 0xFFFFFFFF))
         time.sleep(3600)
 
@@ -121,22 +166,33 @@ class FakeRunner:
         time.sleep(3600)
 
     def do_hangup(self) -> None:
+        assert self.connection is not None
         self.connection.shutdown(socket.SHUT_RDWR)
         time.sleep(3600)
 
-    def introduce(self) -> None:
-        if "child" in self.modes:
+    def introduce(self, connection: socket.socket, claim: Claim) -> None:
+        if self.lives == 1 and "child" in self.modes:
             subprocess.Popen((sys.executable, "-c", "import time; time.sleep(3600)"))
-        if "chatter" in self.modes:
+        if self.lives == 1 and "chatter" in self.modes:
             for _ in range(64):
                 sys.stderr.write("x" * 99_999 + "\n")
-        name = RunnerId("r-ffffffff") if "stranger" in self.modes else self.runner
+        shown = proof("runner", self.secret, self.runner, claim.nonce, claim.incarnation)
+        attempt = 0 if self.prepare is None else self.prepare.attempt
+        if self.lives > 1 and "earlier" in self.modes:
+            attempt += 1
         message = Introduced(
-            runner=name, process_id=os.getpid(), phase=RunnerPhase.STARTING, attempt=0
+            runner=RunnerId("r-ffffffff") if "stranger" in self.modes else self.runner,
+            process_id=os.getpid(),
+            phase=self.phase,
+            attempt=attempt,
+            address=self.address,
+            proof=bytes(32) if self.lives > 1 and "impostor" in self.modes else shown,
         )
-        self.send(message)
-        if "twice" in self.modes:
-            self.send(message)
+        with self.lock:  # nothing else is said before
+            self.write(connection, message)
+            if "twice" in self.modes:
+                self.write(connection, message)
+            self.connection = connection
 
     def beat(self) -> None:
         while True:
@@ -151,20 +207,24 @@ class FakeRunner:
                 time.sleep(BEAT_SECONDS)
 
     def live(self) -> None:
-        self.misbehave("starting")
-        self.introduce()
-        threading.Thread(target=self.beat, daemon=True).start()
-        while (message := self.receive()) is not None:
+        while True:
+            connection, claim = self.await_node()
+            if self.lives == 1:
+                self.misbehave("starting")
+            self.introduce(connection, claim)
+            if self.lives == 1:
+                threading.Thread(target=self.beat, daemon=True).start()
+            if self.serve(connection):
+                return
+            print("the node is gone", file=sys.stderr, flush=True)
+
+    def serve(self, connection: socket.socket) -> bool:
+        """Until the node says to end, or is gone; returns which."""
+        while (message := self.receive(connection)) is not None:
             match message:
                 case Prepare():
                     self.prepare = message
-                    if message.stages == 1:
-                        threading.Thread(target=self.load, daemon=True).start()
-                        continue
-                    self.send(PhaseChanged(phase=RunnerPhase.CONNECTING))
-                    address = StageAddress("127.0.0.1", 40_000 + message.rank, b"certificate")
-                    self.send(Listening(address=address))
-                    self.misbehave("connecting")
+                    self.begin(message)
                 case Connect():
                     print("next", message.next_stage.port, file=sys.stderr, flush=True)
                     threading.Thread(target=self.load, daemon=True).start()
@@ -178,8 +238,20 @@ class FakeRunner:
                     self.cancelled.add(message.request)
                 case Shutdown():
                     if "stubborn" not in self.modes:
-                        return
-        time.sleep(3600)
+                        return True
+                case Claim():
+                    raise AssertionError("claimed twice on one connection")
+        return False
+
+    def begin(self, prepare: Prepare) -> None:
+        if prepare.stages == 1:
+            threading.Thread(target=self.load, daemon=True).start()
+            return
+        self.phase = RunnerPhase.CONNECTING
+        self.send(PhaseChanged(phase=RunnerPhase.CONNECTING))
+        self.address = StageAddress("127.0.0.1", 40_000 + prepare.rank, b"certificate")
+        self.send(Listening(address=self.address))
+        self.misbehave("connecting")
 
     def load(self) -> None:
         if self.prepare is not None and self.prepare.stages > 1:

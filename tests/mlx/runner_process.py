@@ -22,10 +22,13 @@ from node.model.request import (
     Message,
     Sampling,
 )
+from node.runner.claim import SECRET_BYTES, VARIABLE, proof
 from node.runner.frames import FrameBuffer, encode_frame
 from node.runner.protocol import (
     Beat,
     Cancel,
+    Challenge,
+    Claim,
     Connect,
     Generate,
     Introduced,
@@ -39,6 +42,7 @@ from node.runner.protocol import (
 
 ROOT = Path(__file__).parents[2]
 WAIT_SECONDS = 60.0
+SECRET = bytes(range(SECRET_BYTES))
 GREEDY = Sampling(temperature=0.0)
 
 
@@ -61,10 +65,15 @@ class RunnerProcess:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, "TMPDIR": str(directory / f"tmp{number}")},
+                env={
+                    **os.environ,
+                    "TMPDIR": str(directory / f"tmp{number}"),
+                    VARIABLE: SECRET.hex(),
+                },
             )
         self.seen: list[RunnerMessage] = []
         self._position = 0
+        self.incarnation = 0
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.connect()
 
@@ -82,6 +91,11 @@ class RunnerProcess:
                 assert self.process.poll() is None, self.text()
                 select_pause()
         self._frames: FrameBuffer[Any] = FrameBuffer(RunnerMessage)  # type: ignore[arg-type]
+        challenge = self.wait_for(lambda message: isinstance(message, Challenge))
+        assert isinstance(challenge, Challenge)
+        self.incarnation += 1
+        shown = proof("node", SECRET, self.runner, challenge.nonce, self.incarnation)
+        self.send(Claim(incarnation=self.incarnation, nonce=bytes(16), proof=shown))
 
     def text(self) -> str:
         """What it logged."""

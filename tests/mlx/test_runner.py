@@ -2,8 +2,10 @@
 
 import json
 import signal
+import socket
 import stat
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,20 @@ from node.model.request import (
     Queued,
     Sampling,
 )
-from node.runner.protocol import Beat, Generate, Item, PhaseChanged, Prepare, Shutdown
-from tests.mlx.runner_process import GREEDY, RunnerProcess, chat, preparation, stages
+from node.runner.claim import proof
+from node.runner.frames import FrameBuffer, encode_frame
+from node.runner.protocol import (
+    Beat,
+    Challenge,
+    Claim,
+    Generate,
+    Item,
+    PhaseChanged,
+    Prepare,
+    RunnerMessage,
+    Shutdown,
+)
+from tests.mlx.runner_process import GREEDY, SECRET, RunnerProcess, chat, preparation, stages
 from tests.mlx.tiny_model import LAYERS, write_tiny_model
 
 WARM = Sampling(temperature=1.0, seed=7)
@@ -114,6 +128,37 @@ def test_a_second_connection_takes_the_place_of_the_first(runner: RunnerProcess)
     while earlier.recv(1 << 16):
         pass
     earlier.close()
+
+
+@pytest.mark.parametrize("what", ["wrong secret", "earlier life", "no claim", "nonsense", "flood"])
+def test_a_caller_that_is_not_its_node_takes_nothing_from_it(
+    runner: RunnerProcess, what: str
+) -> None:
+    runner.generate("q1", "go on", tokens_max=40)
+    callers: list[socket.socket] = []
+    said = b""
+    for _ in range(20 if what == "flood" else 1):
+        caller = socket.socket(socket.AF_UNIX)
+        callers.append(caller)
+        caller.settimeout(5)
+        caller.connect(str(runner.path))
+        said = caller.recv(4096)
+    (challenge,) = FrameBuffer[RunnerMessage](RunnerMessage).feed(said)  # type: ignore[arg-type]
+    assert isinstance(challenge, Challenge)
+    life = 0 if what == "earlier life" else 99
+    secret = bytes(32) if what == "wrong secret" else SECRET
+    shown = proof("node", secret, runner.runner, challenge.nonce, life)
+    claim = Claim(incarnation=life, nonce=bytes(16), proof=shown)
+    if what == "nonsense":
+        callers[0].sendall(b"x" * 100_000)
+    elif what != "flood":
+        callers[0].sendall(encode_frame(Shutdown() if what == "no claim" else claim))
+    if what != "flood":
+        with suppress(ConnectionResetError):
+            assert callers[0].recv(4096) == b"", "it is turned away without a word"
+    assert runner.collect("q1")["q1"].finished.usage.output_tokens == 40
+    for each in callers:
+        each.close()
 
 
 @pytest.mark.parametrize("nonsense", [b"\xff\xff\xff\xff", b"\x00\x00\x00\x03abc", b"GET / HTTP"])

@@ -1,9 +1,8 @@
 import os
 import signal
 import stat
-import sys
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Callable
+from contextlib import aclosing
 from pathlib import Path
 
 import anyio
@@ -14,104 +13,24 @@ import pytest
 from node.config import environment_for_child
 from node.core.replica.messages import PAYLOAD_BYTES_MAX
 from node.core.runner_watch import RunnerLimits
-from node.io.runner_files import RunnerFile, RunnerFiles
-from node.io.wakeup import Wakeup
 from node.model.errors import BusyError, ConflictError, Failure, NotFoundError, UsageError
 from node.model.event import RunnerChanged
-from node.model.ids import InstanceId, ModelId, NodeId, RequestId, RunnerId
-from node.model.instance import RunnerPhase, RunnerRecord, StageAddress, WeightFormat
-from node.model.request import Delta, Failed, Finished, FinishReason, GenerationRequest
-from node.runner.protocol import Connect, Prepare
+from node.model.ids import InstanceId, RequestId, RunnerId
+from node.model.instance import RunnerPhase, StageAddress
+from node.model.request import Delta, Failed, Finished, FinishReason
+from node.runner.protocol import Connect
 from node.services import runner_generations
-from node.services.runner_keeper import RunnerOrder, RunnerSettings
+from node.services.runner_keeper import RunnerSettings
 from node.services.supervisor import Supervisor
-
-NODE = NodeId("here")
-RUNNER = RunnerId("r-0000beef")
-MODEL = ModelId("tiny")
-FAKE = Path(__file__).parents[1] / "fakes" / "fake_runner.py"
-WAIT_SECONDS = 20.0
-QUICK = RunnerLimits(
-    starting=10.0,
-    connecting=10.0,
-    loading=10.0,
-    warming_up=10.0,
-    stopping=0.3,
-    stall=10.0,
+from tests.fakes.supervisor_scene import (
+    QUICK,
+    RUNNER,
+    Scene,
+    gone,
+    order_of,
+    request,
+    scene,
 )
-
-
-class Scene:
-    """A supervisor with fake runners, and what it told."""
-
-    def __init__(self, state_directory: Path, mode: str, limits: RunnerLimits) -> None:
-        self.settings = RunnerSettings(
-            command=(sys.executable, str(FAKE), mode),
-            environment=environment_for_child(),
-            limits=limits,
-            look_seconds=0.05,
-        )
-        self.files = RunnerFiles(state_directory)
-        self.supervisor = Supervisor(state_directory, self.settings)
-        self.told: list[RunnerRecord] = []
-        self._wakeup = Wakeup()
-        self.supervisor.on_change(self._hear)
-
-    def _hear(self, record: RunnerRecord) -> None:
-        self.told.append(record)
-        self._wakeup.ring()
-
-    async def until(self, holds: Callable[[RunnerRecord], bool]) -> RunnerRecord:
-        with anyio.fail_after(WAIT_SECONDS):
-            seen = 0
-            while True:
-                for record in self.told[seen:]:
-                    seen += 1
-                    if holds(record):
-                        return record
-                await self._wakeup.wait(WAIT_SECONDS)
-
-    async def phase(self, phase: RunnerPhase, runner: RunnerId = RUNNER) -> RunnerRecord:
-        return await self.until(lambda item: item.runner == runner and item.phase is phase)
-
-    async def ended(self, runner: RunnerId = RUNNER) -> RunnerRecord:
-        def over(record: RunnerRecord) -> bool:
-            known = self.supervisor.local().get(runner)
-            return known is not None and known.ended and known.record is record
-
-        return await self.until(over)
-
-    async def failure(self) -> Failure:
-        record = await self.ended()
-        assert record.phase is RunnerPhase.FAILED
-        assert record.failure is not None
-        return record.failure
-
-    async def ready(self, **changes: object) -> RunnerRecord:
-        order = order_of(**changes)
-        self.supervisor.start(order)
-        return await self.phase(RunnerPhase.READY, order.prepare.runner)
-
-
-@asynccontextmanager
-async def scene(
-    directory: Path, mode: str = "normal", limits: RunnerLimits = QUICK
-) -> AsyncGenerator[Scene, None]:
-    made = Scene(directory, mode, limits)
-    async with anyio.create_task_group() as tasks:
-        await tasks.start(made.supervisor.run)
-        yield made
-        await made.supervisor.stop_all()
-        tasks.cancel_scope.cancel()
-    assert not group_members(), "a process was left behind"
-
-
-def group_members() -> list[int]:
-    return [
-        process.pid
-        for process in psutil.Process().children(recursive=True)
-        if "fake_runner" in " ".join(process.cmdline())
-    ]
 
 
 async def eventually(holds: Callable[[], bool]) -> None:
@@ -119,35 +38,6 @@ async def eventually(holds: Callable[[], bool]) -> None:
     with anyio.fail_after(5.0):
         while not holds():  # noqa: ASYNC110
             await anyio.sleep(0.01)
-
-
-def order_of(**changes: object) -> RunnerOrder:
-    prepare = Prepare(
-        runner=RUNNER,
-        instance=InstanceId("i-00000001"),
-        model=MODEL,
-        model_directory="/nowhere",
-        rank=0,
-        stages=1,
-        boundaries=(0, 4),
-        weight_format=WeightFormat.AS_STORED,
-        context_tokens=128,
-    )
-    return RunnerOrder(
-        node=NODE, prepare=msgspec.structs.replace(prepare, **changes), weight_bytes=1000
-    )
-
-
-def request(prompt: str, number: int = 1, **changes: object) -> GenerationRequest:
-    made = GenerationRequest(id=RequestId(f"q-{number:016x}"), model=MODEL, prompt=prompt)
-    return msgspec.structs.replace(made, **changes)
-
-
-def gone(process_id: int) -> bool:
-    try:
-        return psutil.Process(process_id).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 # -- life ------------------------------------------------------------------------------------------
@@ -182,7 +72,7 @@ async def test_a_child_has_its_own_session_private_files_and_no_secrets(tmp_path
     environment = {**environment_for_child(), "HF_TOKEN": "secret"}
     settings = msgspec.structs.replace(made.settings, environment=environment)
     made.supervisor = Supervisor(tmp_path, settings)
-    made.supervisor.on_change(made._hear)  # pyright: ignore[reportPrivateUsage]
+    made.supervisor.on_change(made.hear)
     async with anyio.create_task_group() as tasks:
         await tasks.start(made.supervisor.run)
         ready = await made.ready()
@@ -415,35 +305,6 @@ async def test_a_node_that_is_cancelled_leaves_no_runner(tmp_path: Path) -> None
     assert list((tmp_path / "r").iterdir()) == []
     assert made.told[-1].phase is RunnerPhase.STOPPED
     assert made.files.read_all() == []
-
-
-async def test_leftovers_of_an_earlier_life_are_ended_at_start(tmp_path: Path) -> None:
-    files = RunnerFiles(tmp_path)
-    files.prepare()
-    command = (sys.executable, "-c", "import time; time.sleep(3600)")
-    async with await anyio.open_process(command, start_new_session=True) as leftover:
-        # A stranger that got the number of a runner that is long dead stays as it is.
-        async with await anyio.open_process(command, start_new_session=True) as stranger:
-            for number, (process, shift) in enumerate(((leftover, 0.0), (stranger, 90.0))):
-                started = psutil.Process(process.pid).create_time()
-                files.write(
-                    RunnerFile(
-                        runner=RunnerId(f"r-{number:08x}"),
-                        instance=InstanceId("i-00000001"),
-                        process_id=process.pid,
-                        start_time=started - shift,
-                        socket=str(files.socket(RUNNER)),
-                    )
-                )
-            (tmp_path / "r" / "garbage.json").write_text("no json")
-            files.scratch(RUNNER).mkdir()
-            files.socket(RUNNER).write_text("")
-            async with scene(tmp_path):
-                assert leftover.returncode == -signal.SIGTERM or gone(leftover.pid)
-                assert not gone(stranger.pid)
-                assert list((tmp_path / "r").iterdir()) == []
-            stranger.kill()
-        await leftover.wait()
 
 
 async def test_sockets_move_where_the_state_directory_is_too_deep(tmp_path: Path) -> None:

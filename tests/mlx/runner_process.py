@@ -94,8 +94,7 @@ class RunnerProcess:
         challenge = self.wait_for(lambda message: isinstance(message, Challenge))
         assert isinstance(challenge, Challenge)
         self.incarnation += 1
-        shown = proof("node", SECRET, self.runner, challenge.nonce, self.incarnation)
-        self.send(Claim(incarnation=self.incarnation, nonce=bytes(16), proof=shown))
+        self.send(claim_for(self.runner, challenge, self.incarnation))
 
     def text(self) -> str:
         """What it logged."""
@@ -231,6 +230,12 @@ class Answer:
         last = self.items[-1]
         assert isinstance(last, Failed), last
         return last
+
+
+def claim_for(runner: RunnerId, challenge: Challenge, incarnation: int) -> Claim:
+    """What the runner's node answers."""
+    shown = proof("node", SECRET, runner, challenge.nonce, incarnation)
+    return Claim(incarnation=incarnation, nonce=bytes(16), proof=shown)
 
 
 def select_pause() -> None:

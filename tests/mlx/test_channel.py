@@ -15,10 +15,11 @@ from node.model.request import Delta
 from node.runner import channel as channel_module
 from node.runner.channel import OUTBOX_BYTES_MAX, NodeChannel
 from node.runner.child import Child
-from node.runner.frames import FrameBuffer
-from node.runner.protocol import Beat, Item, PhaseChanged, RunnerMessage, Shutdown
-from tests.mlx.runner_process import select_pause
+from node.runner.frames import FrameBuffer, encode_frame
+from node.runner.protocol import Beat, Challenge, Item, PhaseChanged, RunnerMessage, Shutdown
+from tests.mlx.runner_process import SECRET, claim_for, select_pause
 
+RUNNER = RunnerId("r-00000001")
 PART = Item(request=RequestId("q"), item=Delta(index=0, text="x" * 100_000))
 
 
@@ -78,9 +79,9 @@ def no_signals(_: Child) -> None:
 def child(monkeypatch: pytest.MonkeyPatch, short_path: Path) -> Generator[tuple[NodeChannel, Path]]:
     """An io thread in this process, without its signals."""
     monkeypatch.setattr(Child, "_catch_signals", no_signals)
-    channel = NodeChannel(RunnerId("r-00000001"))
+    channel = NodeChannel(RUNNER)
     path = short_path / "s"
-    io = Child(path, RunnerId("r-00000001"), channel, 30.0)
+    io = Child(path, RUNNER, channel, 30.0, SECRET)
     over = threading.Event()
     thread = threading.Thread(target=io.run, args=(lambda: over.wait(60) and 0,))
     thread.start()
@@ -98,6 +99,9 @@ def dial(path: Path) -> socket.socket:
     node = socket.socket(socket.AF_UNIX)
     node.settimeout(20)
     node.connect(str(path))
+    (challenge,) = FrameBuffer[RunnerMessage](RunnerMessage).feed(node.recv(4096))  # type: ignore[arg-type]
+    assert isinstance(challenge, Challenge)
+    node.sendall(encode_frame(claim_for(RUNNER, challenge, 1)))
     assert node.recv(1 << 16)
     return node
 

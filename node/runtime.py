@@ -325,6 +325,7 @@ class Node:
             case Leaving(reason=reason):
                 _log.info("%s", reason)
                 self.control.router.peer_down(peer, refused=True)
+                self.control.master.node_left(peer)
             case _:
                 pass  # addresses are the mesh's own business
 

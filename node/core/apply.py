@@ -19,7 +19,9 @@ from node.model.event import (
     Event,
     InstancePlaced,
     InstanceRemoved,
+    InstanceReplaced,
     InstanceStopping,
+    InstanceStranded,
     NodeAdmitted,
     NodeCordoned,
     NodeDescribed,
@@ -47,8 +49,10 @@ _decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
 _ClusterEvent = ClusterFounded | SessionOpened | ViewChanged
 _NodeEvent = NodeAdmitted | NodeRevoked | NodeDescribed | NodeLost | NodeReturned | NodeCordoned
 _InstanceEvent = (
-    InstancePlaced | InstanceStopping | InstanceRemoved | RunnerChanged | RunnerRestartRequested
+    InstancePlaced | InstanceStopping | InstanceRemoved | InstanceReplaced | InstanceStranded
 )
+_RunnerEvent = RunnerChanged | RunnerRestartRequested
+_WithdrawnEvent = DecisionWithdrawn | ProposalDropped | ProposalRejected
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -90,16 +94,16 @@ def apply_event(state: State, event: Event, entry: Entry) -> State:
             InstancePlaced()
             | InstanceStopping()
             | InstanceRemoved()
-            | RunnerChanged()
-            | RunnerRestartRequested()
+            | InstanceReplaced()
+            | InstanceStranded()
         ):
             return _apply_instance(state, event, entry)
+        case RunnerChanged() | RunnerRestartRequested():
+            return _apply_runner(state, event)
         case CommandDecided():
             return _decided(state, event, entry)
-        case DecisionWithdrawn() | ProposalDropped():
-            return state
-        case ProposalRejected():
-            return replace(state, rejections=(*state.rejections, event)[-REJECTIONS_MAX:])
+        case DecisionWithdrawn() | ProposalDropped() | ProposalRejected():
+            return _withdrawn(state, event)
         case _:
             assert_never(event)
 
@@ -125,9 +129,9 @@ def _apply_node(state: State, event: _NodeEvent, entry: Entry) -> State:
         case NodeDescribed():
             return _described(state, event)
         case NodeLost():
-            return _marked(state, event.node, lost=True, reason=event.reason, at=event.at)
+            return _lost(state, event)
         case NodeReturned():
-            return _marked(state, event.node, lost=False, reason="", at=0.0)
+            return _returned(state, event.node)
         case NodeCordoned():
             return _cordoned(state, event)
         case _:
@@ -142,6 +146,16 @@ def _apply_instance(state: State, event: _InstanceEvent, entry: Entry) -> State:
             return _stopping(state, event)
         case InstanceRemoved():
             return _removed(state, event)
+        case InstanceReplaced():
+            return _replaced(state, event, entry)
+        case InstanceStranded():
+            return _stranded(state, event)
+        case _:
+            assert_never(event)
+
+
+def _apply_runner(state: State, event: _RunnerEvent) -> State:
+    match event:
         case RunnerChanged():
             return _runner_changed(state, event.runner)
         case RunnerRestartRequested():
@@ -203,11 +217,22 @@ def _described(state: State, event: NodeDescribed) -> State:
     return _with_node(state, record)
 
 
-def _marked(state: State, node: NodeId, *, lost: bool, reason: str, at: float) -> State:
+def _lost(state: State, event: NodeLost) -> State:
+    record = state.nodes.get(event.node)
+    if record is None:
+        return state
+    record = replace(
+        record, lost=True, lost_reason=event.reason, lost_at=event.at, stopped=event.stopped
+    )
+    return _with_node(state, record)
+
+
+def _returned(state: State, node: NodeId) -> State:
     record = state.nodes.get(node)
     if record is None:
         return state
-    return _with_node(state, replace(record, lost=lost, lost_reason=reason, lost_at=at))
+    record = replace(record, lost=False, lost_reason="", lost_at=0.0, stopped=False)
+    return _with_node(state, record)
 
 
 def _cordoned(state: State, event: NodeCordoned) -> State:
@@ -234,6 +259,23 @@ def _stopping(state: State, event: InstanceStopping) -> State:
         return state
     instances = _with(state.instances, event.instance, replace(instance, removing=True))
     return replace(state, instances=instances)
+
+
+def _replaced(state: State, event: InstanceReplaced, entry: Entry) -> State:
+    """Once: whoever stops it first, a person or an earlier replacement, holds."""
+    instance = state.instances.get(event.instance)
+    if instance is None or instance.removing:
+        return state
+    state = _placed(state, event.by, entry)
+    return _stopping(state, InstanceStopping(instance=event.instance))
+
+
+def _stranded(state: State, event: InstanceStranded) -> State:
+    instance = state.instances.get(event.instance)
+    if instance is None:
+        return state
+    stranded = replace(instance, stranded=event.failure)
+    return replace(state, instances=_with(state.instances, event.instance, stranded))
 
 
 def _removed(state: State, event: InstanceRemoved) -> State:
@@ -291,6 +333,13 @@ def _with_answer(state: State, answer: Accepted) -> State:
     if sum(len(chunk) for chunk in before[1:]) >= ANSWERS_MIN:
         before = before[1:]
     return replace(state, answers={answer.id: answer}, answers_before=before)
+
+
+def _withdrawn(state: State, event: _WithdrawnEvent) -> State:
+    """Only what was rejected is told to people."""
+    if not isinstance(event, ProposalRejected):
+        return state
+    return replace(state, rejections=(*state.rejections, event)[-REJECTIONS_MAX:])
 
 
 def _with_member(state: State, record: NodeRecord) -> State:

@@ -24,6 +24,7 @@ from node.model.command import (
     PlaceInstance,
     RemoveNode,
     RestartInstance,
+    StepDown,
     StopInstance,
 )
 from node.model.errors import ConflictError, NoFitError, RefusedError, UsageError
@@ -84,6 +85,8 @@ def decide(state: State, request: CommandRequest, facts: Facts, ids: Ids) -> Dec
             return _place(state, command, request.asked_by, facts, ids)
         case StopInstance() | RestartInstance():
             return _tend(state, command, request.asked_by)
+        case StepDown():
+            return _step_down(state)
         case AdmitNode() | RemoveNode() | CordonNode():
             return _govern(state, command, request.asked_by)
         case _:
@@ -123,12 +126,17 @@ def _place(
     if made.refusal is not None:
         soon = preparing_on(state, facts, card.model, wish)
         return soon or Refusal(NoFitError.__name__, made.refusal)
-    instance = _instance(state, card, made.candidates[0], ids)
-    instance = msgspec.structs.replace(instance, requested_by=asked_by, placed_at=facts.now_wall)
+    instance = msgspec.structs.replace(
+        make_instance(state, card, made.candidates[0], ids),
+        requested_by=asked_by,
+        placed_at=facts.now_wall,
+        wish=wish,
+    )
     return Decided((InstancePlaced(instance=instance),), instance.instance)
 
 
-def _instance(state: State, card: ModelCard, candidate: Candidate, ids: Ids) -> Instance:
+def make_instance(state: State, card: ModelCard, candidate: Candidate, ids: Ids) -> Instance:
+    """The instance that a candidate becomes, with ids of its own."""
     costs = Costs(card, candidate.weight_format, candidate.context_tokens)
     shards = tuple(
         Shard(
@@ -201,6 +209,26 @@ def _restart(state: State, instance: Instance, asked_by: NodeId) -> Decision:
         reason=f"asked for on {asker.name if asker else short(asked_by)}",
     )
     return Decided((event,), key)
+
+
+def _step_down(state: State) -> Decision:
+    """The office goes over once this is committed; whose disk is in sync can take it."""
+    master = state.master
+    others = [
+        node
+        for node in state.in_sync
+        if node != master and node in state.nodes and not state.nodes[node].lost
+    ]
+    if not others:
+        record = state.nodes.get(master)
+        return refusal(
+            ConflictError,
+            "no_successor",
+            f"no other node could take over from {record.name if record else short(master)}:"
+            f" {len(state.nodes) - 1} others are members, none of them up and in sync",
+            "start another node, and wait until `exoctl cluster status` shows it in sync",
+        )
+    return Decided((), master)
 
 
 def _govern(

@@ -1,4 +1,6 @@
-"""What the master does by itself when the state changes: finish stops, restart what failed."""
+"""What the master does by itself when the state changes: finish stops, restart what failed, and
+say which instances have been without a node for so long that they are to be placed anew.
+"""
 
 from collections.abc import Iterator
 
@@ -15,6 +17,8 @@ RETRY_SECONDS = (1.0, 5.0, 15.0)
 REFILL_SECONDS = 300.0
 """An instance that was ready for so long has all its restarts again."""
 
+REPLACE_SECONDS = 10.0
+"""How long a lost node is waited for, and how long after a look for other places comes the next."""
 RETELL_SECONDS = 10.0
 """What was offered and does not show in the state by then got lost on its way: it is repeated."""
 
@@ -31,6 +35,8 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     ready_since: float | None = None
     interrupted: bool = False
     """A node of the instance is lost."""
+    replace_at: float | None = None
+    """When to look for another place, where a node is lost."""
     asked: bool = False
     """The attempt was asked for and does not show yet; at `due_at` it is asked for again."""
 
@@ -57,6 +63,8 @@ class FollowUp(msgspec.Struct, frozen=True, kw_only=True):
     memo: Memo
     wake_at: float | None = None
     """Look again then, even if nothing changes."""
+    stranded: tuple[InstanceId, ...] = ()
+    """Instances that are without a node for so long that another place is to be looked for."""
 
 
 def follow_up(state: State, now: float, memo: Memo) -> FollowUp:
@@ -70,6 +78,7 @@ def follow_up(state: State, now: float, memo: Memo) -> FollowUp:
     events: list[Event] = []
     retries: dict[InstanceId, Retry] = {}
     told: dict[InstanceId, Told] = {}
+    stranded: list[InstanceId] = []
     for key, instance in state.instances.items():
         ending = _ending(state, instance)
         if ending is not None:
@@ -84,15 +93,21 @@ def follow_up(state: State, now: float, memo: Memo) -> FollowUp:
             retry = memo.retries.get(key, Retry(attempt=attempt))
             if attempt > retry.attempt:
                 retry = Retry(attempt=attempt)
+            if any(state.nodes[node].lost for node in instance.nodes):
+                retries[key], is_due = _interrupted(instance, retry, now)
+                stranded += [key] if is_due else []
+                continue
             retries[key], restart = _retry(state, instance, retry, now)
             if restart is not None:
                 events.append(restart)
     due = [retry.due_at for retry in retries.values() if retry.due_at is not None]
+    due += [retry.replace_at for retry in retries.values() if retry.replace_at is not None]
     due += [_repeat_at(offered) for offered in told.values()]
     return FollowUp(
         events=tuple(events),
         memo=Memo(retries=retries, told=told),
         wake_at=min(due, default=None),
+        stranded=tuple(stranded),
     )
 
 
@@ -120,6 +135,21 @@ def _is_gone(state: State, instance: Instance, rank: int) -> bool:
     return record is not None and record.phase in _OVER
 
 
+def _interrupted(instance: Instance, retry: Retry, now: float) -> tuple[Retry, bool]:
+    """A node is lost: wait for it, then say that another place is wanted, again and again."""
+    if instance.wish.restart == "never":
+        return Retry(attempt=retry.attempt, used=retry.used, interrupted=True), False
+    replace_at = now + REPLACE_SECONDS if retry.replace_at is None else retry.replace_at
+    is_due = now >= replace_at
+    waiting = Retry(
+        attempt=retry.attempt,
+        used=retry.used,
+        interrupted=True,
+        replace_at=now + REPLACE_SECONDS if is_due else replace_at,
+    )
+    return waiting, is_due
+
+
 def _retry(
     state: State, instance: Instance, retry: Retry, now: float
 ) -> tuple[Retry, RunnerRestartRequested | None]:
@@ -130,8 +160,6 @@ def _retry(
         retry = Retry(attempt=wanted, used=max(0, retry.used - 1), due_at=now)
     elif retry.asked:
         retry = Retry(attempt=retry.attempt, used=retry.used)
-    if any(state.nodes[node].lost for node in instance.nodes):
-        return Retry(attempt=retry.attempt, used=retry.used, interrupted=True), None
     if retry.interrupted:
         retry = Retry(attempt=retry.attempt)
     records = tuple(_current(state, instance, retry.attempt))
@@ -149,6 +177,8 @@ def _after_failure(
     state: State, instance: Instance, retry: Retry, failed: RunnerRecord, now: float
 ) -> tuple[Retry, RunnerRestartRequested | None]:
     used = retry.used
+    if instance.wish.restart == "never":
+        return Retry(attempt=retry.attempt, used=used), None
     if retry.ready_since is not None and now - retry.ready_since >= REFILL_SECONDS:
         used = 0
     if used >= len(RETRY_SECONDS):

@@ -67,7 +67,7 @@ def status(
     if instance.removing:
         found = _stopping(stages)
     else:
-        found = _absent(state, stages) or _broken(stages) or _advancing(instance, stages)
+        found = _absent(state, instance, stages) or _broken(stages) or _advancing(instance, stages)
     return msgspec.structs.replace(
         found,
         layers_loaded=sum(_layers_loaded(stage) for stage in stages),
@@ -107,27 +107,42 @@ def _stopping(stages: Sequence[_Stage]) -> InstanceStatus:
     return InstanceStatus(word="STOPPING", detail=detail)
 
 
-def _absent(state: State, stages: Sequence[_Stage]) -> InstanceStatus | None:
+def _prospect(instance: Instance) -> str:
+    """What becomes of an instance without all its nodes."""
+    if instance.wish.restart == "never":
+        return "it was loaded with --restart never, and waits"
+    if instance.stranded is not None:
+        return f"no other place is taken: {instance.stranded.message}"
+    return "another place is looked for unless it is back soon"
+
+
+def _absent(state: State, instance: Instance, stages: Sequence[_Stage]) -> InstanceStatus | None:
     """Whether a node of it is lost or was removed."""
     names: list[str] = []
     reasons: list[str] = []
+    is_stopped = True
     for stage in stages:
         node = state.nodes.get(stage.shard.node)
         if node is None:
             names.append(stage.node_name)
             reasons.append(state.revoked.get(stage.shard.node, "it is not of this cluster"))
+            is_stopped = False
         elif node.lost:
             names.append(stage.node_name)
             reasons.append(node.lost_reason or "it is not heard")
+            is_stopped = is_stopped and node.stopped
     if not names:
         return None
+    word = "stopped" if is_stopped else "lost"
     failure = Failure(
-        code="node_lost",
-        message=f"{', '.join(names)} is lost: {reasons[0]}",
+        code=f"node_{word}",
+        message=f"{', '.join(names)} is {word}: {reasons[0]}; {_prospect(instance)}",
         remedy="it goes on when the node is back; or stop it and place the model elsewhere",
         node=names[0],
     )
-    detail = f"lost {', '.join(names)} ({len(names)} of {len(stages)})"
+    if instance.stranded is not None and instance.stranded.remedy:
+        failure = msgspec.structs.replace(failure, remedy=instance.stranded.remedy)
+    detail = f"{word} {', '.join(names)} ({len(names)} of {len(stages)})"
     return InstanceStatus(word="DEGRADED", detail=detail, failure=failure)
 
 

@@ -15,7 +15,9 @@ from node.model.event import (
     Event,
     InstancePlaced,
     InstanceRemoved,
+    InstanceReplaced,
     InstanceStopping,
+    InstanceStranded,
     NodeAdmitted,
     NodeCordoned,
     NodeDescribed,
@@ -70,6 +72,8 @@ def revalidate(state: State, event: Event, facts: Facts) -> Verdict:
             | NodeLost()
             | NodeReturned()
             | InstanceRemoved()
+            | InstanceReplaced()
+            | InstanceStranded()
             | DecisionWithdrawn()
             | ProposalDropped()
         ):

@@ -72,6 +72,20 @@ class ReportRunner(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 Chore = StartRunner | ConnectRunner | StopRunner | ForgetRunner | ReportRunner
 
 
+def _is_leaving(state: State, node: NodeId, local: Mapping[RunnerId, LocalRunner]) -> bool:
+    """Whether a runner of an instance that is stopped has not ended yet: others may have been
+    placed where its memory is.
+    """
+    return any(
+        shard.node == node
+        and instance.removing
+        and (known := local.get(shard.runner)) is not None
+        and not known.ended
+        for instance in state.instances.values()
+        for shard in instance.shards
+    )
+
+
 def plan(state: State, node: NodeId, local: Mapping[RunnerId, LocalRunner]) -> tuple[Chore, ...]:
     """Every chore that is due on `node`; none where all is as it should be.
 
@@ -79,12 +93,16 @@ def plan(state: State, node: NodeId, local: Mapping[RunnerId, LocalRunner]) -> t
     `local`, so whoever carries it out may fail, and a restart of the node loses nothing.
     """
     chores: list[Chore] = []
+    waits = _is_leaving(state, node, local)
     placed: set[RunnerId] = set()
     for instance in state.instances.values():
         for shard in instance.shards:
             if shard.node == node:
                 placed.add(shard.runner)
-                chores.extend(_tend(state, instance, shard, local.get(shard.runner)))
+                due = _tend(state, instance, shard, local.get(shard.runner))
+                chores.extend(
+                    chore for chore in due if not (waits and isinstance(chore, StartRunner))
+                )
     for runner, known in local.items():
         if runner not in placed and not known.adopting:
             chores.append(_dismiss(runner, known))

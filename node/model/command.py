@@ -24,6 +24,10 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """`auto`, `as_stored`, `dense`."""
     force: bool = False
     """Place even where memory is short; what it risks is said beside it."""
+    restart: str = "auto"
+    """When a node or a runner of it is gone. `auto`: start its runners again; place it anew on the
+    nodes that hold the files, within this wish, once a node is lost for a while. `always`: also on
+    other nodes than those named. `never`: neither."""
 
 
 class PlaceInstance(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -70,7 +74,13 @@ class CordonNode(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     cordoned: bool = True
 
 
-Command = PlaceInstance | StopInstance | RestartInstance | AdmitNode | RemoveNode | CordonNode
+class StepDown(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Have the master hand its office over to another node, as before a planned stop."""
+
+
+Command = (
+    PlaceInstance | StopInstance | RestartInstance | AdmitNode | RemoveNode | CordonNode | StepDown
+)
 
 
 class CommandRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -63,11 +63,13 @@ class NodeDescribed(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class NodeLost(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """The master has not heard the node for longer than the limit."""
+    """The master has not heard the node for longer than the limit, or the node said goodbye."""
 
     node: NodeId
     reason: str
     at: float = 0.0
+    stopped: bool = False
+    """It was stopped in order."""
 
 
 class NodeReturned(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -114,6 +116,21 @@ class RunnerRestartRequested(msgspec.Struct, frozen=True, tag=True, kw_only=True
     instance: InstanceId
     attempt: int
     reason: str
+
+
+class InstanceReplaced(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """A node of the instance is lost, so it was placed anew, and what is left of it stops."""
+
+    instance: InstanceId
+    by: Instance
+    reason: str
+
+
+class InstanceStranded(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """A node of the instance is lost, and it is not placed anew; it waits for the node."""
+
+    instance: InstanceId
+    failure: Failure
 
 
 class CommandDecided(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -175,4 +192,6 @@ Event = (
     | DecisionWithdrawn
     | ProposalRejected
     | ProposalDropped
+    | InstanceReplaced
+    | InstanceStranded
 )

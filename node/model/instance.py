@@ -4,6 +4,7 @@ import enum
 
 import msgspec
 
+from node.model.command import Wish
 from node.model.errors import Failure
 from node.model.ids import InstanceId, ModelId, NodeId, RunnerId
 
@@ -49,6 +50,14 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     predicted_tokens_per_second: float = 0.0
     removing: bool = False
     """Stop was accepted; it goes once its runners are stopped."""
+    wish: Wish = Wish()
+    """What was asked for, by which it is placed anew where a node of it is lost."""
+    replaces: InstanceId | None = None
+    """The instance in whose place it was put."""
+    replacements: int = 0
+    """How many times in a row that has happened, up to this one."""
+    stranded: Failure | None = None
+    """Why it is not placed anew, though a node of it is lost."""
 
     @property
     def nodes(self) -> tuple[NodeId, ...]:

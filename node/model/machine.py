@@ -53,3 +53,5 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Wall clock, seconds since 1970."""
     cordoned: bool = False
     """No new shards are placed on it."""
+    stopped: bool = False
+    """It is lost because it was stopped in order, and said so."""

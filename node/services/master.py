@@ -5,6 +5,7 @@ in a row never count the same memory twice. Answers go out after commit.
 """
 
 from collections.abc import Callable
+from logging import INFO, WARNING
 from typing import Protocol
 
 import anyio
@@ -17,12 +18,13 @@ from node.core.follow_up import Memo, follow_up
 from node.core.placement.plan import plan
 from node.core.placement.wish import find_card
 from node.core.refusal import Refusal
+from node.core.replacement import replacement
 from node.core.replica.messages import Proposal
 from node.core.revalidate import Drop, Keep, Reject, revalidate
 from node.io import clock
 from node.io.wakeup import Wakeup
 from node.log import logger
-from node.model.command import Answer, CommandRequest, Refused
+from node.model.command import Answer, CommandRequest, Refused, StepDown
 from node.model.errors import ExoctlError
 from node.model.event import (
     CommandDecided,
@@ -44,6 +46,8 @@ DECISIONS_MAX = 256
 """Decisions that wait for their commit; further commands wait at their askers."""
 LOST_SECONDS = 1.0
 """How long a node that counts as dead may come back before it is written down as lost."""
+LEFT_SECONDS = 3.0
+"""How long a node that said goodbye may still be heard without being back."""
 GRACE_SECONDS = 0.5
 """How long a new master waits for links before it writes anybody down."""
 
@@ -67,6 +71,10 @@ class Router(Protocol):
         """Whether a peer was heard lately."""
         ...
 
+    async def step_down(self) -> None:
+        """Hand mastership over."""
+        ...
+
 
 class _Office(msgspec.Struct):
     """One time in office; thrown away at its end."""
@@ -79,6 +87,9 @@ class _Office(msgspec.Struct):
     decisions: dict[CommandId, EventId]
     inherited: dict[CommandId, NodeId]
     """Who asks for commands that an earlier master decided and that are not committed yet."""
+    has_looked: bool = False
+    """Nodes that are dead at the first look were so before this office began."""
+    steps_down: bool = False
 
 
 class Master:
@@ -98,7 +109,13 @@ class Master:
         self._reply = reply
         self._committed = committed
         self._office: _Office | None = None
+        self._left: dict[NodeId, float] = {}
         self._wakeup = Wakeup()
+
+    def node_left(self, node: NodeId) -> None:
+        """A node says that it stops; whoever is in office then writes it down so."""
+        self._left[node] = clock.monotonic()
+        self._wakeup.ring()
 
     # -- told by the router ----------------------------------------------------------------------
 
@@ -189,6 +206,9 @@ class Master:
     ) -> None:
         def settled(_: Entry | None) -> None:
             office.decisions.pop(request.id, None)
+            if isinstance(request.command, StepDown):
+                office.steps_down = True
+                self._wakeup.ring()
             answer = office.tip.answer_to(request.id)
             if answer is not None:
                 self._answer(request.asked_by, answer)
@@ -217,6 +237,11 @@ class Master:
             if office is None:
                 continue
             self._answer_inherited(office)
+            if office.steps_down:
+                office.steps_down = False
+                _log.info("handing mastership over, as asked")
+                await self._router.step_down()
+                continue
             try:
                 self._watch_nodes(office)
                 self._follow_up(office)
@@ -238,15 +263,21 @@ class Master:
         for node, record in office.tip.nodes.items():
             if node == self._node or self._router.is_alive(node):
                 office.suspected.pop(node, None)
-                if record.lost:
+                if now - self._left.get(node, now) > LEFT_SECONDS:
+                    del self._left[node]
+                if record.lost and node not in self._left:
                     self._router.publish(NodeReturned(node=node))
                     _log.info("node %s is back", record.name)
                 continue
-            since = office.suspected.setdefault(node, now)
-            if not record.lost and now - since >= LOST_SECONDS:
-                reason = "no answer on any link"
-                self._router.publish(NodeLost(node=node, reason=reason, at=clock.wall()))
-                _log.warning("node %s is lost: %s", record.name, reason)
+            since = office.suspected.setdefault(node, now if office.has_looked else office.since)
+            stopped = node in self._left
+            if record.lost or (now - since < LOST_SECONDS and not stopped):
+                continue
+            reason = "it was stopped" if stopped else "no answer on any link"
+            lost = NodeLost(node=node, reason=reason, at=clock.wall(), stopped=stopped)
+            self._router.publish(lost)
+            _log.log(INFO if stopped else WARNING, "node %s is lost: %s", record.name, reason)
+        office.has_looked = True
 
     def _follow_up(self, office: _Office) -> None:
         outcome = follow_up(office.tip, clock.monotonic(), office.memo)
@@ -254,3 +285,10 @@ class Master:
         for event in outcome.events:
             _log.info("follows up: %s", type(event).__name__)
             self._router.publish(event)
+        for key in outcome.stranded:
+            event = replacement(
+                office.tip, office.tip.instances[key], self._facts(), clock.random_hex
+            )
+            if event is not None:
+                _log.warning("%s: %s", key, type(event).__name__)
+                self._router.publish(event)

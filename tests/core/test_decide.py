@@ -21,6 +21,7 @@ from node.model.command import (
     PlaceInstance,
     RemoveNode,
     RestartInstance,
+    StepDown,
     StopInstance,
     Wish,
 )
@@ -327,3 +328,24 @@ def test_the_answer_keeps_the_commands_id() -> None:
     asked = request(StopInstance(instance=I1), key="c-77")
     event = as_event(asked, Decided((), "s"))
     assert (event.command, event.asked_by, event.subject) == (CommandId("c-77"), A, "s")
+
+
+def test_the_master_steps_down_where_another_could_take_over() -> None:
+    state, facts = fleet({"a": GIB, "b": GIB}, MODEL)
+    state = replace(state, in_sync=(A, B))
+    made = decide(state, request(StepDown()), facts, counted())
+    assert made == Decided((), A)
+
+
+@pytest.mark.parametrize("why", ["alone", "lost", "behind"])
+def test_a_master_without_a_successor_stays(why: str) -> None:
+    state, facts = fleet({"a": GIB, "b": GIB}, MODEL)
+    state = replace(state, in_sync=(A,) if why == "behind" else (A, B))
+    if why == "alone":
+        state = replace(state, nodes={A: state.nodes[A]})
+    if why == "lost":
+        state = amend(state, "b", lost=True)
+    made = decide(state, request(StepDown()), facts, counted())
+    assert isinstance(made, Refusal)
+    assert made.failure.code == "no_successor"
+    assert made.failure.remedy

@@ -2,6 +2,7 @@
 
 from node.core.follow_up import (
     REFILL_SECONDS,
+    REPLACE_SECONDS,
     RETELL_SECONDS,
     RETRY_SECONDS,
     Memo,
@@ -180,7 +181,7 @@ def test_a_restart_waits_until_the_lost_node_is_back_and_its_budget_is_whole() -
     master.report("a", FAILED, attempt=2)
     master.told(NodeLost(node=B, reason="r"))
     assert master.look(50.0) == ()
-    assert master.wake_at is None
+    assert master.wake_at == 50.0 + REPLACE_SECONDS
     master.told(NodeReturned(node=B))
     assert master.look(60.0) == ()
     assert master.wake_at == 60.0 + RETRY_SECONDS[0]

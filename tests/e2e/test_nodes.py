@@ -163,6 +163,39 @@ def test_a_node_that_stays_away_is_outlived_by_no_runner_and_its_instance_starts
     assert set(again.runner_ids().values()) != {pid}
 
 
+def test_office_and_models_go_on_elsewhere_when_their_nodes_go(nodes: NodeProcesses) -> None:
+    one, two, three = nodes.cluster("one", "two", "three")
+    by_id = {node.node: node for node in (one, two, three)}
+    before = one.state()["session"]["master"]
+    handed = two.json("master", "step-down")["items"][0]
+    assert handed["subject"] == two.state()["session"]["master"] != before
+    master = by_id[handed["subject"]]
+    holder, third = (node for node in (one, two, three) if node is not master)
+    # Placed on the holder by leaving the others out for a moment, not by naming it.
+    assert master.cli("node", "cordon", master.name).returncode == 0
+    assert master.cli("node", "cordon", third.name).returncode == 0
+    assert master.cli("load", MODEL).returncode == 0
+    assert master.cli("node", "uncordon", third.name).returncode == 0
+    assert holder.stop() == 0
+    stopped = wait_for(lambda: master.state()["nodes"][holder.node]["stopped"], "it to be seen", 3)
+    assert stopped
+    listed = {item["name"]: item["state"] for item in master.json("node", "ls")["items"]}
+    assert listed[holder.name] == "stopped"
+    assert master.json("ps")["items"][0]["failure"]["code"] == "node_stopped"
+    moved = wait_for(
+        lambda: [item for item in master.json("ps")["items"] if item["ready"]], "it to move", 40
+    )
+    assert [shard["node_name"] for shard in moved[0]["shards"]] == [third.name]
+    assert asks(master)()
+
+
+def test_a_master_that_is_alone_does_not_step_down(module_nodes: NodeProcesses) -> None:
+    one = module_nodes.start("alone").wait_ready()
+    refused = one.cli("master", "step-down")
+    assert refused.returncode == 4
+    assert "start another node" in refused.stderr
+
+
 def test_a_second_node_on_the_same_state_is_refused_by_name(nodes: NodeProcesses) -> None:
     node = nodes.start("one").wait_ready()
     second = node.cli("--no-ui", "--port", "0", "--api-port", "0", "--no-discovery")

@@ -66,6 +66,13 @@ _NODES = (
         argument="NODE",
         is_writing=True,
     ),
+    Action(
+        id="nodes.step_down",
+        title="Have the master hand over (asks)",
+        command="step-down",
+        keys=("H",),
+        is_writing=True,
+    ),
 )
 
 _PLACEMENTS = (

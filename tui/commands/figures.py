@@ -21,7 +21,9 @@ def figures(handle: NodeHandle, node: NodeId, kind: type[Figures]) -> Figures | 
 
 
 def node_word(record: NodeRecord) -> str:
-    """`ok`, `cordoned` or `lost`."""
+    """`ok`, `cordoned`, `stopped` or `lost`."""
+    if record.stopped:
+        return "stopped"
     if record.lost:
         return "lost"
     return "cordoned" if record.cordoned else "ok"

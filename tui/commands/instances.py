@@ -30,6 +30,7 @@ _COLUMNS = (
     Column("WEIGHTS", wide=True),
     Column("TRANSPORT", wide=True),
     Column("RUNNERS", wide=True),
+    Column("RESTART", wide=True),
     Column("AGE", right=True, extra=True),
 )
 
@@ -103,6 +104,7 @@ def _row(handle: NodeHandle, instance: Instance) -> tuple[str, ...]:
         instance.weight_format.value,
         f"{instance.transport} {instance.transport_reason}".strip(),
         ", ".join(str(record.process_id) if record else NOTHING for record in processes),
+        instance.wish.restart,
         duration_text(age) if instance.placed_at else NOTHING,
     )
 
@@ -118,6 +120,7 @@ def instance_item(handle: NodeHandle, instance: Instance) -> dict[str, object]:
     item["detail"] = found.detail
     item["failure"] = jsonable(found.failure)
     item["strategy"] = _strategy(instance).split(" ")[0]
+    item["restart"] = instance.wish.restart
     item["attempt"] = state.attempts.get(instance.instance, 1)
     item["tokens_per_second"] = leader.tokens_per_second if leader else 0.0
     item["requests_running"] = leader.requests_running if leader else 0

@@ -35,6 +35,7 @@ from tui.commands.wish import (
     Layers,
     MinNodes,
     Nodes,
+    Restart,
     Strategy,
     Weights,
     WishOptions,
@@ -61,6 +62,7 @@ def load(
     strategy: Strategy = "auto",
     weights: Weights = "auto",
     force: Force = False,
+    restart: Restart = "auto",
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Return once it is ready, or at once.")
     ] = True,
@@ -75,6 +77,7 @@ def load(
         strategy=strategy,
         weights=weights,
         force=force,
+        restart=restart,
     )
 
     async def work(handle: NodeHandle) -> None:

@@ -17,6 +17,7 @@ from tui.commands import (
     load,
     local,
     logs,
+    master,
     model_files,
     models,
     nodes,
@@ -84,6 +85,7 @@ def build() -> typer.Typer:
 
     app.add_typer(_nodes(), name="node", rich_help_panel=_NODES)
     app.add_typer(_cluster(), name="cluster", rich_help_panel=_NODES)
+    app.add_typer(_master(), name="master", rich_help_panel=_NODES)
     add_command(app, "up", up.up, panel=_NODES, options=NODE_OPTIONS)
     add_command(app, "down", up.down, panel=_NODES)
 
@@ -193,6 +195,12 @@ def _service() -> typer.Typer:
     add_command(group, "install", service.service_install, options=NODE_OPTIONS)
     add_command(group, "status", service.service_status, options=NODE_OPTIONS)
     add_command(group, "uninstall", service.service_uninstall, options=NODE_OPTIONS)
+    return group
+
+
+def _master() -> typer.Typer:
+    group = _group("master", "Who decides in the cluster.")
+    add_command(group, "step-down", master.master_step_down)
     return group
 
 

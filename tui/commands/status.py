@@ -7,7 +7,7 @@ from node.io import clock
 from node.model.ids import NodeId
 from node.model.register import MachineFigures, RouterFigures
 from tui.commands.console import Console, Listing
-from tui.commands.figures import condition, figures
+from tui.commands.figures import condition, figures, node_word
 from tui.commands.jsonable import fields_of, jsonable
 from tui.commands.naming import node_name
 from tui.commands.plain import Column, Table
@@ -53,7 +53,7 @@ def find_problems(handle: NodeHandle, local: LocalView) -> list[Problem]:
             problems.append(
                 Problem(
                     subject=record.name,
-                    message=f"lost: {record.lost_reason or 'not heard'}",
+                    message=f"{node_word(record)}: {record.lost_reason or 'not heard'}",
                     remedy=f"start it again, or `exoctl node rm {record.name}`",
                 )
             )

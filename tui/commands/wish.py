@@ -13,6 +13,7 @@ from tui.commands.units import parse_tokens
 
 STRATEGIES = ("auto", "single", "pipeline")
 WEIGHT_FORMATS = ("auto", "as_stored", "dense")
+RESTARTS = ("auto", "always", "never")
 Nodes = Annotated[
     str, typer.Option("--nodes", metavar="A,B", help="These nodes and all of them, in this order.")
 ]
@@ -39,6 +40,17 @@ Force = Annotated[
 ]
 
 
+Restart = Annotated[
+    str,
+    typer.Option(
+        "--restart",
+        metavar="WHEN",
+        help="When a runner or node is lost: auto (start again; after 10 s place anew within the"
+        " wish), always (also on other nodes than --nodes), never.",
+    ),
+]
+
+
 class WishOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options as they were typed."""
 
@@ -50,6 +62,7 @@ class WishOptions(msgspec.Struct, frozen=True, kw_only=True):
     strategy: str = "auto"
     weights: str = "auto"
     force: bool = False
+    restart: str = "auto"
 
 
 def make_wish(state: State, options: WishOptions) -> Wish:
@@ -77,6 +90,7 @@ def make_wish(state: State, options: WishOptions) -> Wish:
         layers=layers,
         weight_format=_one_of("--weights", options.weights, WEIGHT_FORMATS),
         force=options.force,
+        restart=_one_of("--restart", options.restart, RESTARTS),
     )
 
 

@@ -4,6 +4,7 @@ from node.model.command import (
     CordonNode,
     RemoveNode,
     RestartInstance,
+    StepDown,
     StopInstance,
 )
 from node.model.errors import ExoctlError
@@ -22,8 +23,20 @@ def handlers(shell: Shell) -> dict[str, Handler]:
         "placements.cancel": lambda argument: _cancel(shell, argument),
         "nodes.cordon": lambda argument: _cordon(shell, argument),
         "nodes.remove": lambda argument: _remove(shell, argument),
+        "nodes.step_down": lambda _: _step_down(shell),
         "global.leave": lambda _: _leave(shell),
     }
+
+
+def _step_down(shell: Shell) -> None:
+    view = shell.context.view
+    master = next((row.name for row in view.nodes if row.is_master), "the master")
+    question = Question(
+        title=f"Have {master} hand over?",
+        lines=("Another node decides from then on; models and requests go on.",),
+        verb="Hand over",
+    )
+    shell.ask(question, lambda: submit(shell, StepDown(), f"{master} hands over"))
 
 
 def _instance(shell: Shell, argument: str) -> PlacementRow | None:

@@ -7,7 +7,7 @@ from node.core.apply import read_event
 from node.model import event as facts
 from node.model.event import Event
 from node.model.ids import NodeId, short
-from node.model.instance import RunnerPhase
+from node.model.instance import Instance, RunnerPhase
 from node.model.session import Entry
 from node.model.state import State
 from tui.viewmodel import glyphs, text
@@ -30,9 +30,10 @@ _InstanceEvent = (
     facts.InstancePlaced
     | facts.InstanceStopping
     | facts.InstanceRemoved
-    | facts.RunnerChanged
-    | facts.RunnerRestartRequested
+    | facts.InstanceReplaced
+    | facts.InstanceStranded
 )
+_RunnerEvent = facts.RunnerChanged | facts.RunnerRestartRequested
 
 
 class Names:
@@ -92,10 +93,12 @@ def describe(event: Event, names: Names) -> Description:
             facts.InstancePlaced()
             | facts.InstanceStopping()
             | facts.InstanceRemoved()
-            | facts.RunnerChanged()
-            | facts.RunnerRestartRequested()
+            | facts.InstanceReplaced()
+            | facts.InstanceStranded()
         ):
             return _instance(event, names)
+        case facts.RunnerChanged() | facts.RunnerRestartRequested():
+            return _runner(event, names)
         case facts.CommandDecided():
             return _decided(event, names)
         case facts.DecisionWithdrawn() | facts.ProposalDropped() | facts.ProposalRejected():
@@ -143,7 +146,7 @@ def _node(event: _NodeEvent, names: Names) -> Description:
             memory = text.memory(machine.memory_bytes)
             return event.name, f"{machine.chip}, {memory}, exoctl {event.version}", "idle"
         case facts.NodeLost():
-            return names.name(event.node), event.reason, "bad"
+            return names.name(event.node), event.reason, "warn" if event.stopped else "bad"
         case facts.NodeReturned():
             return names.name(event.node), "heard again", "ok"
         case facts.NodeCordoned():
@@ -156,15 +159,30 @@ def _node(event: _NodeEvent, names: Names) -> Description:
 def _instance(event: _InstanceEvent, names: Names) -> Description:
     match event:
         case facts.InstancePlaced():
-            split = ", ".join(
-                f"{names.name(shard.node)} {text.layers(shard.first_layer, shard.end_layer)}"
-                for shard in event.instance.shards
-            )
-            return event.instance.instance, f"{event.instance.model} on {split}", "ok"
+            return event.instance.instance, _placement(event.instance, names), "ok"
         case facts.InstanceStopping():
             return event.instance, "stop decided", "warn"
         case facts.InstanceRemoved():
             return event.instance, event.reason or "all runners are gone", "idle"
+        case facts.InstanceReplaced():
+            words = f"{event.reason}: now {event.by.instance}, {_placement(event.by, names)}"
+            return event.instance, words, "warn"
+        case facts.InstanceStranded():
+            return event.instance, f"not placed anew: {event.failure.message}", "bad"
+        case _:
+            assert_never(event)
+
+
+def _placement(instance: Instance, names: Names) -> str:
+    split = ", ".join(
+        f"{names.name(shard.node)} {text.layers(shard.first_layer, shard.end_layer)}"
+        for shard in instance.shards
+    )
+    return f"{instance.model} on {split}"
+
+
+def _runner(event: _RunnerEvent, names: Names) -> Description:
+    match event:
         case facts.RunnerRestartRequested():
             return event.instance, f"attempt {event.attempt}: {event.reason}", "warn"
         case facts.RunnerChanged():

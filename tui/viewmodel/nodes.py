@@ -88,7 +88,7 @@ def _layer_ranges(state: State) -> dict[NodeId, list[tuple[int, int, RunnerId]]]
 def _status(record: NodeRecord, router: RouterFigures | None) -> tuple[Level, str]:
     found: tuple[Level, str] = ("ok", "up")
     if record.lost:
-        found = "bad", "lost"
+        found = ("idle", "stopped") if record.stopped else ("bad", "lost")
     elif router is None:
         found = "busy", "silent"
     elif router.disk_full:
@@ -112,7 +112,8 @@ def _notes(
     notes: list[str] = []
     if record.lost:
         ago = f" {text.duration(now - record.lost_at)} ago" if record.lost_at else ""
-        notes.append(f"lost{ago}: {record.lost_reason or 'no answer'}")
+        word = "stopped" if record.stopped else "lost"
+        notes.append(f"{word}{ago}: {record.lost_reason or 'no answer'}")
     if router is not None and router.disk_trouble:
         notes.append(f"the disk of its log: {router.disk_trouble}")
     if router is not None and router.gap_first >= 0:

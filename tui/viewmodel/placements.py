@@ -72,7 +72,17 @@ def _placement(
         predicted_speed=instance.predicted_tokens_per_second,
         failure=failure.message if failure else "",
         remedy=failure.remedy if failure else "",
+        policy=_policy(instance),
     )
+
+
+def _policy(instance: Instance) -> str:
+    words: list[str] = []
+    if instance.wish.restart != "auto":
+        words.append(f"restart {instance.wish.restart}")
+    if instance.replaces is not None:
+        words.append(f"in place of {instance.replaces}")
+    return ", ".join(words)
 
 
 def placement_level(condition: InstanceStatus) -> Level:

@@ -107,6 +107,8 @@ class PlacementRow(msgspec.Struct, frozen=True, kw_only=True):
     predicted_speed: float = 0.0
     failure: str = ""
     remedy: str = ""
+    policy: str = ""
+    """What is done when a node is lost, and what it replaces; empty where nothing is special."""
 
 
 class DownloadRow(msgspec.Struct, frozen=True, kw_only=True):

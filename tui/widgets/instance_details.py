@@ -87,7 +87,7 @@ class InstanceDetails(Pane):
             ("requests", f"{row.running} running, {row.queued} queued"),
             ("memory", f"{text.memory(row.memory_bytes)} promised"),
             ("context", f"{row.context_tokens:,} tokens {glyphs.DOT} {via}"),
-            ("placed", f"{text.duration(row.up_seconds)} ago"),
+            ("placed", f"{text.duration(row.up_seconds)} ago  {row.policy}".rstrip()),
         )
         for label, words in facts:
             if y >= canvas.height:

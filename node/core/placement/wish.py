@@ -19,6 +19,7 @@ MODEL_PREPARING = "model_preparing"
 """Code of a refusal that passes by itself."""
 STRATEGIES = ("auto", "single", "pipeline")
 WEIGHT_FORMATS = ("auto", "as_stored", "dense")
+RESTARTS = ("auto", "always", "never")
 
 
 def context_tokens(card: ModelCard, wish: Wish) -> int:
@@ -119,6 +120,7 @@ def _problems_of_options(card: ModelCard, wish: Wish) -> Iterator[Refusal]:
     for name, value, known in (
         ("strategy", wish.strategy, STRATEGIES),
         ("weight format", wish.weight_format, WEIGHT_FORMATS),
+        ("policy of restarts", wish.restart, RESTARTS),
     ):
         if value not in known:
             yield _usage(f"no {name} is called {value!r}", f"use {', '.join(known)}")

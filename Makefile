@@ -10,7 +10,7 @@ FIRST ?= 0
 NODES ?=
 ARGS ?=
 
-.PHONY: setup run test coverage check format bench simulate simulate-idle chaos screenshots lock clean
+.PHONY: setup run test coverage check format bench simulate simulate-idle chaos fuzz netns screenshots lock clean
 
 setup: $(READY)
 
@@ -73,6 +73,14 @@ simulate-idle: setup
 
 chaos: setup
 	@$(BIN)/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+# One million mutated frames, then floods of strangers and of a member, with the memory they cost.
+fuzz: setup
+	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+# Every network test there is, the long ones too (root).
+netns: setup
+	@$(BIN)/python -m pytest tests/netns -m netns $(ARGS)
 
 screenshots: setup
 	@$(BIN)/python screenshots/make.py

@@ -16,6 +16,8 @@ from node.model.machine import Address
 API_PORT = 52415
 CLUSTER_PORT = 52416
 APPLICATION = "exoctl"
+TOKENS_NAME = "tokens.json"
+"""Named tokens of the API, in the state directory."""
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +43,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """`invite`, or `lan`: admit anyone on the network."""
     prefer_master: bool = False
     log_level: str = "info"
+    cluster_secret_file: str = ""
+    """Nodes with the same secret join each other without being asked; empty: there is none."""
     api_token_required: bool = False
     """Callers on loopback need the token as well."""
 
@@ -65,6 +69,7 @@ class FileSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     prefer_master: bool | UnsetType = UNSET
     log_level: Literal["debug", "info", "warning", "error"] | UnsetType = UNSET
     api_token_required: bool | UnsetType = UNSET
+    cluster_secret_file: Annotated[str, Meta(max_length=4096)] | UnsetType = UNSET
     state_directory: Path | UnsetType = UNSET
     model_directories: Directories | UnsetType = UNSET
     peers: Peers | UnsetType = UNSET
@@ -164,11 +169,12 @@ def load_config(options: Mapping[str, object]) -> Config:
         **_as_given(_convert(given, FileSettings, "options")),
     }
     config = msgspec.convert(settings, Config, dec_hook=_read_path)
-    if config.api_token_required and not config.api_token:
+    has_tokens = bool(config.api_token) or (config.state_directory / TOKENS_NAME).exists()
+    if config.api_token_required and not has_tokens:
         raise UsageError.because(
             "api_token_missing",
-            "api_token_required is set and there is no api_token: nobody could call the API",
-            "set a token (--token, or api_token in the settings file)",
+            "api_token_required is set and there is no token: nobody could call the API",
+            "make one: exoctl token create NAME --scope admin",
         )
     return config
 

@@ -16,7 +16,7 @@ from node.model.command import Accepted, Command, Refused, Wish
 from node.model.download import HubModel, ModelOrder, OrderDone
 from node.model.ids import CommandId, InstanceId, ModelId, NodeId, RequestId
 from node.model.machine import Address
-from node.model.register import Register
+from node.model.register import JoinRequest, LinkRecord, Register
 from node.model.request import GenerationItem, GenerationRequest
 from node.model.session import Entry, Rewind, SessionStarted
 from node.model.state import Snapshot, State
@@ -46,7 +46,7 @@ class LocalView(msgspec.Struct, frozen=True, kw_only=True):
     """Where its HTTP API listens; None where it has none."""
     cluster_address: Address | None
     trust: str = "invite"
-    """`invite`, or `lan`: anyone on the network is admitted."""
+    """`invite`; `secret`: whoever has the file is admitted; `lan`: anyone on the network."""
     waiting: tuple[str, ...] = ()
     """What is being waited for, in words: `no master: electing for 0.3 s`."""
     commands_pending: int = 0
@@ -60,6 +60,16 @@ class Invite(msgspec.Struct, frozen=True, kw_only=True):
     """Wall clock, seconds since 1970."""
     addresses: tuple[Address, ...]
     """Where this node can be dialled."""
+
+
+class Rotation(msgspec.Struct, frozen=True, kw_only=True):
+    """What `rotate` did."""
+
+    withdrawn: int
+    """Codes and waiting machines of this node."""
+    members_told: int
+    secret_file: str = ""
+    """Where the new secret is; empty where there is none."""
 
 
 class LogLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,6 +179,53 @@ class NodeHandle(Protocol):
 
         Raises:
             RefusedError: wrong or used code. UnreachableError: nobody answers there.
+        """
+        ...
+
+    async def ask_to_join(self, peer: Address | None = None) -> JoinRequest:
+        """Ask a node of another cluster to be let in by a person, without a code: both screens show
+        the digits of the request, and `finish_join` says whether they are equal.
+
+        Raises:
+            ConflictError: this node is in a cluster with others. UnreachableError: nobody answers.
+            RefusedError: nobody may ask there now.
+        """
+        ...
+
+    async def finish_join(
+        self, request: str, *, matches: bool, timeout_seconds: float = 600.0
+    ) -> None:
+        """Go on with a request of `ask_to_join`: wait until it is approved and this node is a
+        member, or withdraw it where the digits differ.
+
+        Raises:
+            RefusedError: denied, or expired. NotFoundError: it is withdrawn already.
+            UnreachableError: the member is gone. TimeoutExpiredError: nobody decided.
+        """
+        ...
+
+    async def judge_join(self, request: str, *, approve: bool) -> JoinRequest:
+        """Let a machine in that asks any member, or send it away.
+
+        Raises:
+            NotFoundError: nobody asks by that id.
+        """
+        ...
+
+    async def rotate(self) -> Rotation:
+        """Withdraw every open code and waiting machine of the cluster; secret files, here and of
+        the linked members, get a new secret.
+
+        Raises:
+            RefusedError: the file can't be written; nothing has changed.
+        """
+        ...
+
+    async def ping(self, peer: NodeId, *, bandwidth: bool = False) -> LinkRecord:
+        """The link of this node with another, measured now.
+
+        Raises:
+            UnreachableError: there is none, with the reason.
         """
         ...
 

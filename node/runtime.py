@@ -11,6 +11,7 @@ import signal
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -21,7 +22,7 @@ from node.config import Config, environment_for_child
 from node.core.peer_table import SOURCE_BOOK, SOURCE_DISCOVERY, SOURCE_OPTION
 from node.core.replica.durable import Recovered
 from node.core.replica.messages import ReplicaMessage
-from node.handle import Invite, LocalView, NodeHandle
+from node.handle import LocalView, NodeHandle
 from node.io import clock
 from node.io.address_book import AddressBook
 from node.io.file_limit import raise_file_limit
@@ -33,13 +34,15 @@ from node.io.mesh.event import PeerDown, PeerMessage, PeerUp, Received
 from node.io.mesh.mesh import Mesh, MeshSettings
 from node.io.node_lock import LockRecord, NodeLock
 from node.io.runner_files import RunnerFiles
+from node.io.secret_file import load_secret
 from node.log import NodeLog, logger
-from node.model.errors import ConflictError, ExoctlError
+from node.model.errors import ConflictError
 from node.model.event import NodeDescribed
 from node.model.ids import NodeId
 from node.model.machine import Address, Machine
 from node.model.register import LinkFigures, MachineFigures
 from node.model.state import State
+from node.services.admission import Admission
 from node.services.background import background_tasks
 from node.services.control_plane import ControlPlane
 from node.services.embedded import EmbeddedHandle, Surroundings
@@ -48,8 +51,10 @@ from node.services.streams import StreamMessage
 from node.services.work_plane import WorkPlane
 from node.version import __version__
 from node.wire.message import (
+    AdmissionRotated,
     CommandAnswered,
     CommandSent,
+    JoinJudged,
     Leaving,
     ListingAsked,
     ListingTold,
@@ -144,32 +149,42 @@ class Node:
         self.mesh = Mesh(identity, self._mesh_settings())
         self.control = ControlPlane(config, self.mesh, log, recovered, self._describe)
         self.work = WorkPlane(config, environment_for_child(), self.mesh, self.control, tasks)
+        self.admission = Admission(config, self.mesh, self.control, self._book, self._peers_up)
         self.discovery = Discovery(
             describe=self.mesh.discovery_text,
             addresses=self.mesh.addresses,
             on_candidate=self._heard_of,
         )
         self.reporter = self._make_reporter()
+        self.mesh.watch_requests(lambda: self.reporter.gather_now("joins"))
         self.work.on_models_changed = self._models_changed
         self.handle = EmbeddedHandle(self.control, self.work.requests, self._surroundings())
         self.control.store.on_change(self._state_changed)
 
     def _mesh_settings(self) -> MeshSettings:
+        secret_file = self.config.cluster_secret_file
         return MeshSettings(
             name=self.name,
             cluster=self._recovered.cluster,
             bind=self.config.bind,
             port=self.config.cluster_port,
             trust=self.config.trust,
+            secret_key=load_secret(Path(secret_file).expanduser()) if secret_file else b"",
             version=__version__,
         )
 
     def _surroundings(self) -> Surroundings:
         return Surroundings(
             local=self._local,
-            invite=self._invite,
-            join=self._join,
+            invite=self.admission.invite,
+            join=self.admission.join,
             heard=lambda: tuple(link.address for link in self.mesh.heard()),
+            ask=self.mesh.joining.ask,
+            finish=self.admission.finish,
+            withdraw=self.mesh.joining.withdraw,
+            judge=self.admission.judge,
+            ping=self.mesh.ping,
+            rotate=self.admission.rotate,
             cancel=self.work.cancel,
             order=self.work.orders.order,
             search=self.work.hub.search,
@@ -186,6 +201,7 @@ class Node:
             {
                 "router": (self.control.router.figures, second),
                 "links": (self._link_figures, 2 * second),
+                "joins": (self.mesh.join_figures, second),
                 "models": (self.work.models.figures, second),
                 "downloads": (self.work.downloads, second / 2),
                 "runners": (self.work.supervisor.figures, second / 2),
@@ -245,6 +261,9 @@ class Node:
         await anyio.sleep(GOODBYE_SECONDS)
         self._tasks.cancel_scope.cancel()
         await self.control.router.close()
+
+    def _peers_up(self) -> tuple[NodeId, ...]:
+        return tuple(self._links_up)
 
     async def _run_mesh(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         with self.mesh.received:
@@ -322,6 +341,8 @@ class Node:
                 self.work.orders.on_message(peer, message)
             case ListingAsked() | ListingTold() | PieceAsked() | PieceSent():
                 self.work.pieces.on_message(peer, message)
+            case AdmissionRotated() | JoinJudged():
+                self.admission.take(message)
             case Leaving(reason=reason):
                 _log.info("%s", reason)
                 self.control.router.peer_down(peer, refused=True)
@@ -358,17 +379,7 @@ class Node:
             await anyio.sleep(TICK_SECONDS)
             self.work.streams.tick(clock.monotonic())
             await anyio.to_thread.run_sync(self._book.remember, self.mesh.proved_addresses())
-            await self._join_trusted()
-
-    async def _join_trusted(self) -> None:
-        """Where both sides trust the network, a node that is alone joins what it hears."""
-        address = self.mesh.where_to_join() if self.config.trust == "lan" else None
-        if address is None or not self.control.membership.is_alone:
-            return
-        try:
-            await self._join("", address)
-        except ExoctlError as error:
-            _log.warning("joining at %s: %s", address, error.failure.message)
+            await self.admission.join_trusted()
 
     # -- figures and facts -------------------------------------------------------------------------
 
@@ -408,25 +419,12 @@ class Node:
             state_directory=str(self.config.state_directory),
             api=self._api,
             cluster_address=self.mesh.address,
-            trust=self.config.trust,
+            trust=self.mesh.trust,
             waiting=tuple(waiting),
             commands_pending=self.control.commands.pending_count,
         )
 
     # -- on behalf of the handle -------------------------------------------------------------------
-
-    def _invite(self, lifetime_seconds: float) -> Invite:
-        code, expires_at = self.mesh.create_invite(lifetime_seconds, clock.wall())
-        return Invite(code=code, expires_at=expires_at, addresses=self.mesh.addresses())
-
-    async def _join(self, code: str, address: Address) -> None:
-        granted = await self.mesh.join(code, address, lambda: self.control.membership.is_alone)
-        members: dict[NodeId, tuple[Address, ...]] = {}
-        for node, where in granted.addresses:
-            members[node] = (*members.get(node, ()), where)
-        # Kept before the own log goes: whoever restarts in between must know whom to ask.
-        self._book.replace(members)
-        self.control.membership.joined(granted.cluster, granted.cluster_name, members)
 
 
 def _ask_own_process_to_stop() -> None:

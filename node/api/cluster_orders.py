@@ -11,16 +11,28 @@ from node.api.names import (
     command_id,
     instance_id,
     instance_name,
+    join_id,
     model_name,
+    node_name,
     read_seconds,
     request_id,
 )
 from node.api.pages import send_page, time_limit
 from node.config import parse_address
-from node.core.lookup import find_instance
+from node.core.lookup import find_instance, find_node
 from node.model.command import Accepted, Command, PlaceInstance, Refused, StopInstance
 from node.model.errors import UsageError
-from node.wire.surface import Cancellation, InviteOrder, JoinOrder, PlaceOrder, error_of_kind
+from node.wire.surface import (
+    AskOrder,
+    Cancellation,
+    FinishOrder,
+    InviteOrder,
+    JoinOrder,
+    JudgeOrder,
+    PingOrder,
+    PlaceOrder,
+    error_of_kind,
+)
 
 COMMAND_SECONDS = 30.0
 COMMAND_SECONDS_MAX = 300.0
@@ -28,6 +40,7 @@ WAIT_SECONDS = 300.0
 WAIT_SECONDS_MAX = 24 * 3600.0
 INVITE_SECONDS_MAX = 7 * 24 * 3600.0
 CODE_CHARACTERS_MAX = 500
+ASK_SECONDS = 600.0
 GRACE_SECONDS = 5.0
 """What the node may take longer than the deadline that it was given."""
 
@@ -138,6 +151,54 @@ async def join_cluster(context: ApiContext, exchange: Exchange) -> None:
     with time_limit(context.timing.call_seconds, "joining"):
         await context.handle.join(order.code, peer)
     await send_page(context, exchange, "Done", [Done(what="joined")])
+
+
+async def ask_to_join(context: ApiContext, exchange: Exchange) -> None:
+    """Ask another cluster to be let in by a person there."""
+    order = exchange.decode(AskOrder) if exchange.body else AskOrder()
+    if len(order.peer) > TEXT_CHARACTERS_MAX:
+        raise UsageError.because("bad_address", "that is no node's address")
+    peer = parse_address(order.peer) if order.peer else None
+    with time_limit(context.timing.call_seconds, "asking to join"):
+        request = await context.handle.ask_to_join(peer)
+    await send_page(context, exchange, "JoinRequest", [request], 201)
+
+
+async def finish_join(context: ApiContext, exchange: Exchange) -> None:
+    """Go on with a request, or withdraw it; answers once this node is a member."""
+    order = exchange.decode(FinishOrder)
+    request = join_id(exchange.path["request"])
+    seconds = read_seconds(exchange.query, "timeout", ASK_SECONDS, ASK_SECONDS)
+    with time_limit(seconds + context.timing.call_seconds, "joining"):
+        await context.handle.finish_join(request, matches=order.matches, timeout_seconds=seconds)
+    what = "joined" if order.matches else "withdrawn"
+    await send_page(context, exchange, "Done", [Done(what=what)])
+
+
+async def judge_join(context: ApiContext, exchange: Exchange) -> None:
+    """Let a machine in that asks, or send it away."""
+    order = exchange.decode(JudgeOrder)
+    request = join_id(exchange.path["request"])
+    with time_limit(context.timing.call_seconds, "deciding on a request"):
+        judged = await context.handle.judge_join(request, approve=order.approve)
+    await send_page(context, exchange, "JoinRequest", [judged])
+
+
+async def rotate(context: ApiContext, exchange: Exchange) -> None:
+    """Withdraw open codes and waiting machines, and change the fleet's secret."""
+    with time_limit(context.timing.call_seconds, "rotating"):
+        rotation = await context.handle.rotate()
+    await send_page(context, exchange, "Rotation", [rotation])
+
+
+async def ping_node(context: ApiContext, exchange: Exchange) -> None:
+    """Measure the link of the answering node with another."""
+    order = exchange.decode(PingOrder) if exchange.body else PingOrder()
+    name = node_name(exchange.path["node"])
+    node = require_found(find_node(context.handle.state, name))
+    with time_limit(context.timing.call_seconds, "measuring a link"):
+        record = await context.handle.ping(node, bandwidth=order.bandwidth)
+    await send_page(context, exchange, "Link", [record])
 
 
 async def leave_cluster(context: ApiContext, exchange: Exchange) -> None:

@@ -20,6 +20,7 @@ from node.model.machine import NodeRecord
 from node.model.register import (
     DownloadFigures,
     DownloadRecord,
+    JoinFigures,
     LinkFigures,
     LinkRecord,
     RegisterValue,
@@ -245,6 +246,16 @@ async def show_request(context: ApiContext, exchange: Exchange) -> None:
             f"no node knows a request {wanted}; each remembers only its last ones",
         )
     await send_page(context, exchange, "Request", found)
+
+
+async def list_joins(context: ApiContext, exchange: Exchange) -> None:
+    """Machines that ask any member to be let in."""
+    requests = [
+        request
+        for _, figures in _values(context.handle, JoinFigures)
+        for request in figures.requests
+    ]
+    await send_page(context, exchange, "JoinRequest", requests)
 
 
 async def list_registers(context: ApiContext, exchange: Exchange) -> None:

@@ -8,7 +8,7 @@ import hmac
 import ipaddress
 import re
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -19,6 +19,18 @@ from node.model.errors import ExoctlError, RefusedError
 BODY_BYTES_MAX = 32 * 1024 * 1024
 HEADERS_MAX = 100
 HEADER_BYTES_MAX = 32 * 1024
+INFERENCE_PATHS = frozenset(
+    {
+        *("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models"),
+        *("/v1/responses", "/v1/messages", "/v1/messages/count_tokens"),
+        *("/api/chat", "/api/generate", "/api/embed", "/api/embeddings", "/api/tags"),
+        *("/api/show", "/api/ps", "/api/version", "/health", "/ready"),
+    }
+)
+"""What a token of scope `inference` opens, and the models by their name."""
+_MODEL_PATH = "/v1/models/"
+ScopeOf = Callable[[bytes], str | None]
+"""The scope of a named token; None where it is none."""
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 _BODY_METHODS = ("POST", "PUT", "PATCH", "DELETE")
 _HOST = re.compile(r"(\[[0-9a-f:.%]+\]|[a-z0-9_.-]+)(?::[0-9]{1,5})?")
@@ -40,7 +52,7 @@ def _plain_address(host: str) -> str:
     return host.partition("%")[0].removeprefix("::ffff:")
 
 
-def allowed_hosts(config: Config) -> frozenset[str]:
+def allowed_hosts(config: Config, *, has_tokens: bool = False) -> frozenset[str]:
     """Names by which clients may call this node, as they stand in a Host header.
 
     Raises:
@@ -48,11 +60,11 @@ def allowed_hosts(config: Config) -> frozenset[str]:
     """
     if is_loopback(config.api_host):
         return frozenset({*LOOPBACK_HOSTS, _bracketed(config.api_host)})
-    if not config.api_token:
+    if not config.api_token and not has_tokens:
         raise RefusedError.because(
             "api_token_missing",
             f"the API is to listen on {config.api_host}, where others reach it, without a token",
-            "set a token (--token, or api_token in the settings file), or keep it on 127.0.0.1",
+            "make one (exoctl token create NAME), or keep the API on 127.0.0.1",
         )
     name = socket.gethostname().lower()
     names = {name, name.partition(".")[0]}
@@ -73,11 +85,13 @@ class Guard:
         *,
         hosts: Iterable[str],
         token: str = "",
+        scope_of: ScopeOf = lambda _: None,
         token_on_loopback: bool = False,
     ) -> None:
         self._application = application
         self._hosts = frozenset(hosts)
         self._token = token.encode()
+        self._scope_of = scope_of
         self._token_on_loopback = token_on_loopback
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -105,8 +119,7 @@ class Guard:
         _check_site(headers)
         if scope["method"] in _BODY_METHODS:
             _check_body(headers)
-        keys = [b"bearer " + key for key in _values(headers, b"x-api-key")]  # as Anthropic's do
-        self._check_token(_values(headers, b"authorization") or keys, scope)
+        self._check_token(_credentials(headers), scope)
 
     def _check_host(self, hosts: list[bytes], scope: Scope) -> None:
         match = _HOST.fullmatch(hosts[0].decode("latin-1").lower()) if len(hosts) == 1 else None
@@ -125,19 +138,41 @@ class Guard:
         peer = scope.get("client") or ("", 0)
         if is_loopback(str(peer[0])) and not self._token_on_loopback:
             return
-        scheme, _, given = credentials[0].partition(b" ") if len(credentials) == 1 else (b"",) * 3
-        right = hmac.compare_digest(given.strip(), self._token)
-        if not self._token or scheme.lower() != b"bearer" or not right:
+        given = credentials[0] if len(credentials) == 1 else b""
+        granted = self._scope_of(given) if given else None
+        if self._token and hmac.compare_digest(given, self._token):
+            granted = "admin"
+        if granted is None:
             raise HttpError(
                 401,
                 "token_wrong" if credentials else "token_missing",
-                "this node's API needs its token here",
-                "send `Authorization: Bearer TOKEN`; the token is the node's api_token setting",
+                "this node's API needs a token here",
+                "send `Authorization: Bearer TOKEN`; on the node: exoctl token create NAME",
+            )
+        path = str(scope["path"])
+        is_inference = path in INFERENCE_PATHS or (
+            path.startswith(_MODEL_PATH) and scope["method"] in ("GET", "HEAD")
+        )
+        if granted != "admin" and not is_inference:
+            raise HttpError(
+                403,
+                "token_scope",
+                f"a token of scope {granted} does not open {path[:100]}",
+                "on the node: exoctl token create NAME --scope admin",
             )
 
 
 def _values(headers: list[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
     return [value for key, value in headers if key == name]
+
+
+def _credentials(headers: list[tuple[bytes, bytes]]) -> list[bytes]:
+    """Tokens in the forms that OpenAI's and Anthropic's clients send."""
+    found = [value.strip() for value in _values(headers, b"x-api-key")]
+    for value in _values(headers, b"authorization"):
+        scheme, _, token = value.partition(b" ")
+        found.append(token.strip() if scheme.lower() == b"bearer" else b"")
+    return found
 
 
 def _check_site(headers: list[tuple[bytes, bytes]]) -> None:

@@ -67,6 +67,11 @@ def request_id(text: str) -> RequestId:
     return RequestId(_identifier("request", text))
 
 
+def join_id(text: str) -> str:
+    """The id of a request to be let in."""
+    return _identifier("request", text)
+
+
 def read_seconds(query: Mapping[str, str], name: str, default: float, maximum: float) -> float:
     """A duration out of a query.
 

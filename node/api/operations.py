@@ -22,21 +22,25 @@ from node.api.openai_completions import Completion, CompletionOrder, complete_te
 from node.api.openapi import build_document
 from node.api.operation import Handler, Operation, QueryParameter
 from node.api.pages import time_limit
-from node.handle import Invite, LocalView, LogLine
+from node.handle import Invite, LocalView, LogLine, Rotation
 from node.model.card import ModelCard
 from node.model.command import Accepted, Answer, Command
 from node.model.download import HubModel, OrderDone
-from node.model.register import Register
+from node.model.register import JoinRequest, LinkRecord, Register
 from node.model.request import GenerationRequest, RequestRecord
 from node.model.state import State
 from node.model.topology import Plan
 from node.wire.surface import (
     NDJSON,
+    AskOrder,
     Cancellation,
     DownloadChange,
+    FinishOrder,
     InviteOrder,
     JoinOrder,
+    JudgeOrder,
     NodeOrder,
+    PingOrder,
     PlaceOrder,
     PullOrder,
 )
@@ -45,6 +49,7 @@ _STATUSES = {
     "POST /v1/cluster/instances": 201,
     "POST /v1/cluster/invite": 201,
     "POST /v1/cluster/downloads": 201,
+    "POST /v1/cluster/asks": 201,
     "POST /v1/cluster/shutdown": 202,
 }
 _TIMEOUT = QueryParameter("timeout", "number", "seconds to wait for the outcome")
@@ -216,6 +221,13 @@ _VIEWS = (
         RequestRecord,
     ),
     _view(
+        "/v1/cluster/joins",
+        "Machines that ask to be let in, each by the member that they ask",
+        cluster_views.list_joins,
+        "JoinRequest",
+        JoinRequest,
+    ),
+    _view(
         "/v1/cluster/registers",
         "What every node last said of itself",
         cluster_views.list_registers,
@@ -290,6 +302,40 @@ _ORDERS = (
         "Join the cluster that a code came from",
         cluster_orders.join_cluster,
         body=JoinOrder,
+    ),
+    _order(
+        "POST /v1/cluster/asks",
+        "Ask another cluster to be let in by a person",
+        cluster_orders.ask_to_join,
+        body=AskOrder,
+        page=("JoinRequest", JoinRequest),
+    ),
+    _order(
+        "POST /v1/cluster/asks/{request}",
+        "Say whether the codes are equal; answers once this node is a member",
+        cluster_orders.finish_join,
+        body=FinishOrder,
+        query=(_TIMEOUT,),
+    ),
+    _order(
+        "POST /v1/cluster/joins/{request}",
+        "Let a machine in that asks, or send it away",
+        cluster_orders.judge_join,
+        body=JudgeOrder,
+        page=("JoinRequest", JoinRequest),
+    ),
+    _order(
+        "POST /v1/cluster/rotate",
+        "Withdraw open codes and waiting machines, and change the fleet's secret",
+        cluster_orders.rotate,
+        page=("Rotation", Rotation),
+    ),
+    _order(
+        "POST /v1/cluster/nodes/{node}/ping",
+        "Measure the link of the answering node with another",
+        cluster_orders.ping_node,
+        body=PingOrder,
+        page=("Link", LinkRecord),
     ),
     _order("POST /v1/cluster/leave", "Become a cluster of one", cluster_orders.leave_cluster),
     _order("POST /v1/cluster/shutdown", "End this node", cluster_orders.shut_down),

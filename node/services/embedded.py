@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
@@ -10,7 +11,7 @@ import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from node.core.instance_status import status
-from node.handle import Invite, LocalView, LogLine, StreamItem
+from node.handle import Invite, LocalView, LogLine, Rotation, StreamItem
 from node.io import clock
 from node.io.runner_files import RunnerFiles
 from node.io.wakeup import Wakeup
@@ -26,7 +27,7 @@ from node.model.errors import (
 )
 from node.model.ids import CommandId, InstanceId, ModelId, NodeId, RequestId, RunnerId
 from node.model.machine import Address
-from node.model.register import Register
+from node.model.register import JoinRequest, LinkRecord, Register
 from node.model.request import GenerationItem, GenerationRequest
 from node.model.state import State
 from node.model.topology import Plan
@@ -35,11 +36,14 @@ from node.services.requests import Requests
 
 PLAN_SECONDS = 10.0
 JOIN_SECONDS = 15.0
+MEASURE_SECONDS = 1.0
+"""How long a link is filled to measure it, where a person asks."""
 STATUS_SECONDS = 0.5
 """How often progress that is in no entry (layers loaded) is looked at while waiting."""
 LOG_BYTES_MAX = 512 * 1024
 """Read from the end of a runner's log."""
 RUNNER_SOURCE = "runner "
+Result = TypeVar("Result")
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +53,12 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     invite: Callable[[float], Invite]
     join: Callable[[str, Address], Awaitable[None]]
     heard: Callable[[], tuple[Address, ...]]
+    ask: Callable[[Address], Awaitable[JoinRequest]]
+    finish: Callable[[str, float], Awaitable[None]]
+    withdraw: Callable[[str], Awaitable[None]]
+    judge: Callable[[str, bool], JoinRequest]
+    rotate: Callable[[], Rotation]
+    ping: Callable[[NodeId, float], Awaitable[LinkRecord]]
     cancel: Callable[[RequestId], bool]
     stop: Callable[[], None]
     order: Callable[[NodeId, ModelOrder, float], Awaitable[OrderDone]]
@@ -151,25 +161,44 @@ class EmbeddedHandle:
             ConflictError: this node is in a cluster with others. RefusedError: wrong code.
             UnreachableError: nobody answers.
         """
+        await self._first_that_answers(peer, lambda address: self._around.join(code, address))
+        await self._settle()
+
+    async def _first_that_answers(
+        self, peer: Address | None, call: Callable[[Address], Awaitable[Result]]
+    ) -> Result:
+        """Turn to `peer`, or to each node that was heard until one agrees."""
         self._membership.check_may_join()
         addresses = (peer,) if peer is not None else self._around.heard()
-        if not addresses:
-            raise UnreachableError.because(
-                "nobody_heard",
-                "no other node was heard on the network",
-                "name one that prints the code: exoctl cluster join CODE --peer HOST:PORT",
-            )
-        trouble: ExoctlError | None = None
+        trouble = UnreachableError.because(
+            "nobody_heard",
+            "no other node was heard on the network",
+            "name one of the other cluster: exoctl cluster join … --peer HOST:PORT",
+        )
         for address in addresses:
             try:
-                await self._around.join(code, address)
+                return await call(address)
             except ExoctlError as error:
                 trouble = error
-            else:
-                return await self._settle()
-        if trouble is not None:
-            raise trouble
-        return None
+        raise trouble
+
+    async def ask_to_join(self, peer: Address | None = None) -> JoinRequest:
+        """Ask `peer`, or the first node that was heard, to be let in by a person."""
+        return await self._first_that_answers(peer, self._around.ask)
+
+    async def finish_join(
+        self, request: str, *, matches: bool, timeout_seconds: float = 600.0
+    ) -> None:
+        """Wait for the member's owner and become a member, or withdraw."""
+        if not matches:
+            await self._around.withdraw(request)
+            return
+        await self._around.finish(request, timeout_seconds)
+        await self._settle()
+
+    async def judge_join(self, request: str, *, approve: bool) -> JoinRequest:
+        """Decide on a machine that asks this node or another member."""
+        return self._around.judge(request, approve)
 
     async def _settle(self) -> None:
         """Wait until this node is a member like any other, for a while."""
@@ -187,6 +216,14 @@ class EmbeddedHandle:
             f"the cluster admitted this node, but its log has not come within {JOIN_SECONDS:g} s",
             "see `exoctl status`: it goes on by itself once the members can be reached",
         )
+
+    async def rotate(self) -> Rotation:
+        """Withdraw what lets machines in, and change the secret."""
+        return self._around.rotate()
+
+    async def ping(self, peer: NodeId, *, bandwidth: bool = False) -> LinkRecord:
+        """The link with another node, measured now."""
+        return await self._around.ping(peer, MEASURE_SECONDS if bandwidth else 0.0)
 
     async def leave(self) -> None:
         """Leave the cluster and become a cluster of one."""

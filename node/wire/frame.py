@@ -24,10 +24,17 @@ class FrameKind(enum.IntEnum):
     PROOF = 3
     VERDICT = 4
     GRANTED = 5
+    COMMITMENT = 6
+    REVELATION = 7
+    WAITING = 8
 
     PING = 16
     PONG = 17
     BYE = 18
+    PROBE = 19
+    """Filling, to measure how much goes over a connection."""
+    PROBE_END = 20
+    PROBE_ARRIVED = 21
 
     REPLICA = 32
     """The log's own messages."""
@@ -75,9 +82,14 @@ class FrameReader:
         self.frame_bytes_max = frame_bytes_max
         """May be changed between two frames."""
         self._buffer = bytearray()
+        self._start = 0
+        """Where the next frame begins: what lies before is dropped once for many frames."""
 
     def feed(self, received: bytes) -> None:
         """Take bytes as they come; take the frames out before feeding more."""
+        if self._start:
+            del self._buffer[: self._start]
+            self._start = 0
         self._buffer += received
 
     def next_frame(self) -> Frame | None:
@@ -86,19 +98,20 @@ class FrameReader:
         Raises:
             FrameError: a length is below the header's or above the limit.
         """
-        buffer = self._buffer
-        if len(buffer) < _LENGTH_BYTES:
+        buffer, start = self._buffer, self._start
+        if len(buffer) - start < _LENGTH_BYTES:
             return None
-        end = _LENGTH_BYTES + int.from_bytes(buffer[:_LENGTH_BYTES], "big")
-        if end < HEADER_BYTES or end > self.frame_bytes_max:
+        size = _LENGTH_BYTES + int.from_bytes(buffer[start : start + _LENGTH_BYTES], "big")
+        if size < HEADER_BYTES or size > self.frame_bytes_max:
             raise FrameError(
-                f"a frame of {end} bytes; {HEADER_BYTES} to {self.frame_bytes_max} are allowed"
+                f"a frame of {size} bytes; {HEADER_BYTES} to {self.frame_bytes_max} are allowed"
             )
+        end = start + size
         if len(buffer) < end:
             return None
-        frame = Frame(buffer[4], buffer[5], bytes(buffer[HEADER_BYTES:end]))
-        del buffer[:end]
-        return frame
+        payload = bytes(buffer[start + HEADER_BYTES : end])
+        self._start = end
+        return Frame(buffer[start + 4], buffer[start + 5], payload)
 
     def frames(self) -> Iterator[Frame]:
         """Every frame that is whole now.

@@ -8,6 +8,16 @@ both ids, both nonces and the server's certificate, so that a proof can't be pas
                                              <-  Challenge  nonce, cluster
     Proof      signature, own refusal        ->
                                              <-  Verdict    refusal or none; Granted for a join
+
+One that asks to be let in by a person goes on after `Proof`, so that both screens show one short
+code. The server commits itself to its nonce before it hears the dialler's: nobody in between can
+make the two codes agree but by luck, once in a million.
+
+                                             <-  Commitment  SHA-256 of a nonce
+    Revelation nonce                         ->
+                                             <-  Revelation  that nonce; then Waiting, often
+    Verdict    the codes are equal           ->
+                                             <-  Granted, or a Verdict with a refusal
 """
 
 import hashlib
@@ -25,6 +35,7 @@ ALPN = "exoctl/1"
 NONCE_BYTES = 32
 NAME_CHARACTERS_MAX = 64
 ADDRESSES_MAX = 16
+COMPARISON_DIGITS = 6
 _FAILURE_CHARACTERS_MAX = 300
 
 _Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
@@ -53,13 +64,15 @@ class Bearing(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes in its cluster."""
     trust: _Text = "invite"
     version: _Text = ""
+    wall: float = 0.0
+    """What its clock shows, seconds since 1970; 0 where it does not say."""
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
     """Dialler, first."""
 
     bearing: Bearing
-    purpose: Literal["link", "bulk", "join"]
+    purpose: Literal["link", "bulk", "join", "ask"]
     public_key: Annotated[bytes, msgspec.Meta(max_length=256)]
     nonce: _Nonce
 
@@ -99,7 +112,23 @@ class Granted(msgspec.Struct, frozen=True, kw_only=True):
     """Members, and where to reach them."""
 
 
-Greeting = Hello | Challenge | Proof | Verdict | Granted
+class Commitment(msgspec.Struct, frozen=True, kw_only=True):
+    """Server, to one that asks: it can't choose its nonce by the dialler's any more."""
+
+    digest: _Nonce
+
+
+class Revelation(msgspec.Struct, frozen=True, kw_only=True):
+    """Each side's share of the code that both screens show."""
+
+    nonce: _Nonce
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """Server, to one that asks: nobody has decided yet."""
+
+
+Greeting = Hello | Challenge | Proof | Verdict | Granted | Commitment | Revelation | Waiting
 
 _KINDS: dict[type, FrameKind] = {
     Hello: FrameKind.HELLO,
@@ -107,6 +136,9 @@ _KINDS: dict[type, FrameKind] = {
     Proof: FrameKind.PROOF,
     Verdict: FrameKind.VERDICT,
     Granted: FrameKind.GRANTED,
+    Commitment: FrameKind.COMMITMENT,
+    Revelation: FrameKind.REVELATION,
+    Waiting: FrameKind.WAITING,
 }
 _DECODERS: dict[int, msgspec.msgpack.Decoder[Any]] = {
     kind: msgspec.msgpack.Decoder(greeting) for greeting, kind in _KINDS.items()
@@ -158,6 +190,12 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
         )
         head = f"exoctl-auth-v{PROTOCOL}|{role}|{self.dialler}|{self.server}|"
         return head.encode() + b"".join(digests)
+
+    def comparison_code(self, dialler_nonce: bytes, server_nonce: bytes) -> str:
+        """Six digits for two people, or one between two screens, to compare."""
+        bound = b"compare|" + dialler_nonce + server_nonce + self.transcript("dialler")
+        number = int.from_bytes(hashlib.sha256(bound).digest(), "big")
+        return f"{number % 10**COMPARISON_DIGITS:0{COMPARISON_DIGITS}d}"
 
 
 def printable(text: str, characters_max: int = NAME_CHARACTERS_MAX) -> str:

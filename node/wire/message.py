@@ -8,7 +8,7 @@ import msgspec
 from node.model.command import Answer, CommandRequest, Wish
 from node.model.download import Listing, ModelOrder, OrderDone, RemoteFile
 from node.model.errors import Failure
-from node.model.ids import ClusterId, CommandId, ModelId, RequestId
+from node.model.ids import ClusterId, CommandId, ModelId, NodeId, RequestId
 from node.model.machine import Address
 from node.model.register import Register
 from node.model.request import GenerationItem, GenerationRequest
@@ -167,6 +167,33 @@ PIECES_BYTES_MAX = 1024 * 1024
 """Of what is asked for at once."""
 
 
+class JoinJudged(msgspec.Struct, frozen=True, tag="join_judged", kw_only=True):
+    """To the member that a machine asks: a person at another member has decided."""
+
+    request: str
+    approve: bool
+
+
+class Relayed(msgspec.Struct, frozen=True, tag="relayed", kw_only=True):
+    """A piece of a stream between two members that can't reach each other, by way of a third."""
+
+    source: NodeId
+    target: NodeId
+    stream: str
+    kind: str
+    """`open`, `data`, `credit`, `close`."""
+    data: bytes = b""
+    count: int = 0
+    """Bytes that the reader has room for again."""
+
+
+class AdmissionRotated(msgspec.Struct, frozen=True, tag="rotated", kw_only=True):
+    """To every member: open codes are worth nothing any more, and the fleet's secret is another."""
+
+    secret: str = ""
+    """As it stands in the file; empty where the sender has none."""
+
+
 ServiceMessage = (
     CommandSent
     | CommandAnswered
@@ -186,4 +213,7 @@ ServiceMessage = (
     | ListingTold
     | PieceAsked
     | PieceSent
+    | JoinJudged
+    | Relayed
+    | AdmissionRotated
 )

@@ -120,6 +120,32 @@ class DownloadChange(msgspec.Struct, frozen=True, kw_only=True):
     priority: int | None = None
 
 
+class AskOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of a request to be let in by a person."""
+
+    peer: str = ""
+    """`host:port` of a node of the cluster; empty: whoever is heard on the network."""
+
+
+class FinishOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of comparing the codes, on the side that asks."""
+
+    matches: bool
+
+
+class JudgeOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """What a member's owner decides on a machine that asks."""
+
+    approve: bool
+
+
+class PingOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of a ping."""
+
+    bandwidth: bool = False
+    """Fill the link for a second, to know what it carries."""
+
+
 class Cancellation(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to a cancel."""
 

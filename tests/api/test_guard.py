@@ -1,6 +1,6 @@
 """Who is let in, and who is turned away with which status."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,17 @@ async def ask(
     server: str = "127.0.0.1",
     path: str = "/v1/cluster",
     token_on_loopback: bool = False,
+    scopes: Mapping[bytes, str] | None = None,
     **headers: str | list[str],
 ) -> int:
     """The status that a request gets; a list stands for a header that comes several times."""
-    guard = Guard(application, hosts=HOSTS, token=TOKEN, token_on_loopback=token_on_loopback)
+    guard = Guard(
+        application,
+        hosts=HOSTS,
+        token=TOKEN,
+        scope_of=(scopes or {}).get,
+        token_on_loopback=token_on_loopback,
+    )
     pairs = [
         (name.replace("_", "-").encode(), value.encode())
         for name, values in headers.items()
@@ -225,6 +232,36 @@ async def test_a_body_that_never_ends_times_out(server: ApiServer) -> None:
         await stream.send(head.encode())
         with anyio.fail_after(5):
             assert b" 408 " in (await stream.receive()).split(b"\r\n")[0]
+
+
+INFERENCE, ADMIN = b"exoctl-inference", b"exoctl-admin"
+SCOPES = {INFERENCE: "inference", ADMIN: "admin"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "header", "status"),
+    [
+        ("POST", "/v1/chat/completions", ("authorization", b"Bearer " + INFERENCE), 200),
+        ("POST", "/v1/messages", ("x-api-key", INFERENCE), 200),
+        ("GET", "/v1/models/owner/model", ("authorization", b"bearer " + INFERENCE), 200),
+        ("DELETE", "/v1/models/owner/model", ("authorization", b"Bearer " + INFERENCE), 403),
+        ("GET", "/v1/cluster/state", ("authorization", b"Bearer " + INFERENCE), 403),
+        ("POST", "/v1/cluster/shutdown", ("x-api-key", INFERENCE), 403),
+        ("POST", "/v1/chat/completions/../../cluster", ("x-api-key", INFERENCE), 403),
+        ("POST", "/api/delete", ("x-api-key", INFERENCE), 403),
+        ("GET", "/metrics", ("x-api-key", INFERENCE), 403),
+        ("GET", "/v1/cluster/state", ("authorization", b"Bearer " + ADMIN), 200),
+        ("GET", "/v1/cluster/state", ("authorization", b"Basic " + ADMIN), 401),
+        ("GET", "/v1/cluster/state", ("authorization", b"Bearer nope"), 401),
+        ("GET", "/v1/cluster/state", ("authorization", b"Bearer "), 401),
+    ],
+)
+async def test_a_named_token_opens_its_scope_and_no_more(
+    method: str, path: str, header: tuple[str, bytes], status: int
+) -> None:
+    named: dict[str, Any] = {header[0].replace("-", "_"): header[1].decode()}
+    asked = await ask(method=method, path=path, peer=LAN, host="10.77.0.1", scopes=SCOPES, **named)
+    assert asked == status
 
 
 async def test_refusals_speak_the_dialect_of_their_path(http: httpx2.AsyncClient) -> None:

@@ -7,7 +7,10 @@ import argparse
 import importlib
 import sys
 
-NAMES = ("startup", "idle", "failover", "streaming", "first_paint", "log_file", "commit", "million")
+NAMES = (
+    *("startup", "idle", "failover", "streaming", "first_paint", "log_file", "commit", "million"),
+    "links",
+)
 
 
 def main() -> int:

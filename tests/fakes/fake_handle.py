@@ -8,7 +8,7 @@ import anyio
 import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from node.handle import Invite, Lagged, LocalView, LogLine, StreamItem
+from node.handle import Invite, Lagged, LocalView, LogLine, Rotation, StreamItem
 from node.model.card import LayerBytes, ModelCard
 from node.model.command import Accepted, Command, PlaceInstance, Refused, Wish
 from node.model.download import HubModel, ModelOrder, OrderDone
@@ -16,7 +16,7 @@ from node.model.errors import ExoctlError, NotFoundError, TimeoutExpiredError
 from node.model.ids import CommandId, InstanceId, ModelId, NodeId, RequestId, RunnerId
 from node.model.instance import Instance, RunnerPhase, RunnerRecord, Shard
 from node.model.machine import Address, Machine, NodeRecord
-from node.model.register import MachineFigures, Register, RegisterValue
+from node.model.register import JoinRequest, LinkRecord, MachineFigures, Register, RegisterValue
 from node.model.request import (
     Delta,
     Finished,
@@ -128,6 +128,31 @@ def make_state(phase: RunnerPhase = RunnerPhase.READY, *, index: int = 20) -> St
     )
 
 
+def make_join_request() -> JoinRequest:
+    """A machine that asks to be let in, or the member that was asked."""
+    return JoinRequest(
+        id="j-0badc0",
+        node=NodeId("m" * 52),
+        name="mini",
+        address=Address("10.0.0.31", 52416),
+        code="281604",
+        since=1_700_000_000.0,
+        expires_at=1_700_000_600.0,
+    )
+
+
+def make_link(peer: NodeId, *, bandwidth: bool = False) -> LinkRecord:
+    """A quick link."""
+    return LinkRecord(
+        peer=peer,
+        address=Address("10.0.0.12", 52416),
+        up=True,
+        medium="ethernet",
+        rtt_seconds=0.00025,
+        bits_per_second=9.4e8 if bandwidth else None,
+    )
+
+
 def make_machine_figures() -> MachineFigures:
     """Figures of an idle machine."""
     return MachineFigures(
@@ -205,6 +230,9 @@ class FakeHandle:
         self.log_lines: list[LogLine] = []
         self.invites: list[float] = []
         self.joined: list[tuple[str, Address | None]] = []
+        self.asked: list[Address | None] = []
+        self.finished: list[tuple[str, bool]] = []
+        self.judged: list[tuple[str, bool]] = []
         self.left = 0
         self.shut_down = 0
         self.failing: dict[str, ExoctlError] = {}
@@ -379,6 +407,34 @@ class FakeHandle:
         """Record the code."""
         self._check("join")
         self.joined.append((code, peer))
+
+    async def ask_to_join(self, peer: Address | None = None) -> JoinRequest:
+        """Always the same request."""
+        self._check("ask_to_join")
+        self.asked.append(peer)
+        return make_join_request()
+
+    async def finish_join(
+        self, request: str, *, matches: bool, timeout_seconds: float = 600.0
+    ) -> None:
+        """Record what came of it."""
+        self._check("finish_join")
+        self.finished.append((request, matches))
+
+    async def judge_join(self, request: str, *, approve: bool) -> JoinRequest:
+        """Record the decision."""
+        self._check("judge_join")
+        self.judged.append((request, approve))
+        return make_join_request()
+
+    async def rotate(self) -> Rotation:
+        """Always the same."""
+        return Rotation(withdrawn=2, members_told=1, secret_file="/etc/exoctl/secret")
+
+    async def ping(self, peer: NodeId, *, bandwidth: bool = False) -> LinkRecord:
+        """Always the same figures."""
+        self._check("ping")
+        return make_link(peer, bandwidth=bandwidth)
 
     async def leave(self) -> None:
         """Count the call."""

@@ -7,14 +7,14 @@ import anyio
 import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from node.handle import Invite, LocalView, LogLine, StreamItem
+from node.handle import Invite, LocalView, LogLine, Rotation, StreamItem
 from node.model.card import ModelCard
 from node.model.command import Accepted, Command, Refused, Wish
 from node.model.download import HubModel, ModelOrder, OrderDone
 from node.model.errors import ExoctlError, NotFoundError
 from node.model.ids import CommandId, InstanceId, ModelId, NodeId, RequestId
 from node.model.machine import Address
-from node.model.register import Register
+from node.model.register import JoinRequest, LinkRecord, Register
 from node.model.request import (
     Delta,
     Finished,
@@ -28,6 +28,7 @@ from node.model.session import Entry
 from node.model.state import Snapshot, State
 from node.model.topology import Plan
 from tests.fakes.cluster import NOW, Cluster
+from tests.fakes.fake_handle import make_join_request, make_link
 from tests.fakes.plans import plan_for
 
 STREAM_ITEMS_MAX = 4096
@@ -76,6 +77,8 @@ class FakeHandle:
         self.hub_card: ModelCard | None = None
         self.cancelled: list[RequestId] = []
         self.joined: list[tuple[str, Address | None]] = []
+        self.finished: list[tuple[str, bool]] = []
+        self.judged: list[tuple[str, bool]] = []
         self.wishes: list[Wish] = []
         self.requests: list[GenerationRequest] = []
         self.refusal: Refused | None = None
@@ -192,6 +195,29 @@ class FakeHandle:
     async def join(self, code: str, peer: Address | None = None) -> None:
         self._raise()
         self.joined.append((code, peer))
+
+    async def ask_to_join(self, peer: Address | None = None) -> JoinRequest:
+        self._raise()
+        return make_join_request()
+
+    async def finish_join(
+        self, request: str, *, matches: bool, timeout_seconds: float = 600.0
+    ) -> None:
+        self._raise()
+        self.finished.append((request, matches))
+
+    async def judge_join(self, request: str, *, approve: bool) -> JoinRequest:
+        self._raise()
+        self.judged.append((request, approve))
+        return make_join_request()
+
+    async def rotate(self) -> Rotation:
+        """Always the same."""
+        return Rotation(withdrawn=2, members_told=1, secret_file="/etc/exoctl/secret")
+
+    async def ping(self, peer: NodeId, *, bandwidth: bool = False) -> LinkRecord:
+        self._raise()
+        return make_link(peer, bandwidth=bandwidth)
 
     async def leave(self) -> None:
         self._raise()

@@ -28,6 +28,27 @@ class Network:
     def __init__(self) -> None:
         self.names = tuple(f"exoctl-{os.getpid()}-{letter}" for letter in "ab")
 
+    def build_star(self) -> None:
+        """Three namespaces: the third has a cable to each of the others, which have none."""
+        self.names = (*self.names[:2], f"exoctl-{os.getpid()}-c")
+        for name in self.names:
+            ip("netns", "add", name)
+            ip("-n", name, "link", "set", "lo", "up")
+        for number, name in enumerate(self.names[:2], 1):
+            self._cable(name, "veth0", self.names[2], f"veth{number}", f"10.77.{number}")
+
+    def join_the_ends(self) -> None:
+        """A cable between the first two, over which the first finds the second's address."""
+        one, two, _ = self.names
+        self._cable(one, "veth9", two, "veth9", "10.77.9")
+        ip("-n", one, "route", "add", "10.77.2.1", "via", "10.77.9.2")
+
+    def _cable(self, one: str, end_one: str, two: str, end_two: str, network: str) -> None:
+        ip("-n", one, "link", "add", end_one, "type", "veth", "peer", "name", end_two, "netns", two)
+        for name, end, last in ((one, end_one, 1), (two, end_two, 2)):
+            ip("-n", name, "address", "add", f"{network}.{last}/24", "dev", end)
+            ip("-n", name, "link", "set", end, "up")
+
     def build(self, *, ipv4: bool) -> None:
         one, two = self.names
         for name in self.names:

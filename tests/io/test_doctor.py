@@ -10,7 +10,8 @@ import pytest
 
 from node.config import Config
 from node.io import doctor
-from node.io.doctor import Finding, check_port, examine, hears_itself
+from node.io.doctor import check_port, examine, hears_itself
+from node.io.finding import Finding
 from node.io.machine_probe import MemoryGroup
 from node.io.node_lock import LockRecord, NodeLock
 from node.model.machine import Address

@@ -22,6 +22,16 @@ def tell(event: str, **facts: object) -> None:
     sys.stdout.flush()
 
 
+async def tell_refusals(mesh: Mesh) -> None:
+    """Once, why a member wants no link."""
+    while True:
+        for link in mesh.links():
+            if link.failure is not None and link.failure.code == "duplicate_id":
+                tell("refused", reason=link.failure.message)
+                return
+        await anyio.sleep(0.1)
+
+
 async def run(wish: dict[str, Any]) -> None:
     identity = load_or_create_identity(Path(wish["state"]))
     limits = MeshLimits(ping_seconds=0.5, silence_seconds=2.0)
@@ -43,11 +53,14 @@ async def run(wish: dict[str, Any]) -> None:
                 describe=mesh.discovery_text, addresses=mesh.addresses, on_candidate=on_candidate
             )
             await group.start(discovery.run)
+        group.start_soon(tell_refusals, mesh)
         tell("listening", port=mesh.address.port)
         async for event in received:
             if isinstance(event, PeerUp):
                 (link,) = [link for link in mesh.links() if link.peer == event.peer]
-                tell("up", peer=event.peer, host=event.address.host, medium=link.medium)
+                tell(
+                    "up", peer=event.peer, host=event.address.host, medium=link.medium, via=link.via
+                )
             elif isinstance(event, PeerDown):
                 tell("down", peer=event.peer, refused=event.refused, reason=event.reason)
 

@@ -3,83 +3,16 @@
 Everything is inside network namespaces that the test makes and removes.
 """
 
-import json
 import signal
-import sys
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
-from anyio.abc import Process
-from anyio.streams.text import TextReceiveStream
 
-from node.io.identity import load_or_create_identity
+from tests.fakes.mesh_members import PORT, Pair
 from tests.fakes.network import PATIENCE_SECONDS, Network, ip
 
-PORT = 52416
-ROOT = Path(__file__).parents[2]
-
 pytestmark = pytest.mark.netns
-
-
-class Member:
-    """A member process in a namespace."""
-
-    def __init__(self, process: Process) -> None:
-        assert process.stdout is not None
-        self.process = process
-        self._text = TextReceiveStream(process.stdout)
-        self._lines: list[str] = []
-        self._rest = ""
-
-    async def event(self, wanted: str) -> dict[str, Any]:
-        """The next event of this name; others before it are dropped."""
-        with anyio.fail_after(PATIENCE_SECONDS):
-            while True:
-                while self._lines:
-                    event = json.loads(self._lines.pop(0))
-                    if event["event"] == wanted:
-                        return event
-                *self._lines, self._rest = (self._rest + await self._text.receive()).split("\n")
-
-    async def stop(self, number: signal.Signals = signal.SIGKILL) -> None:
-        if self.process.returncode is None:
-            self.process.send_signal(number)
-        await self.process.wait()
-        await self.process.aclose()
-
-
-class Pair:
-    """Two members of one cluster, one in each namespace."""
-
-    def __init__(self, network: Network, directory: Path) -> None:
-        self.network = network
-        self._states = [directory / name for name in "ab"]
-        self.nodes = [load_or_create_identity(state).node for state in self._states]
-        self.members: list[Member] = []
-
-    async def start(self, number: int, **wish: object) -> Member:
-        facts = {
-            "name": "ab"[number],
-            "state": str(self._states[number]),
-            "members": self.nodes,
-            "port": PORT,
-            **wish,
-        }
-        # `ip netns exec` replaces itself by the member: signals reach it.
-        command = ["ip", "netns", "exec", self.network.names[number]]
-        command += [sys.executable, "-m", "tests.netns.member", json.dumps(facts)]
-        process = await anyio.open_process(command, cwd=ROOT, stderr=None, stdin=None)
-        member = Member(process)
-        self.members.append(member)
-        await member.event("listening")
-        return member
-
-    async def stop(self) -> None:
-        with anyio.CancelScope(shield=True):
-            for member in self.members:
-                await member.stop()
 
 
 async def test_multicast_alone_brings_members_together(network: Network, tmp_path: Path):
@@ -163,3 +96,27 @@ async def test_a_pulled_cable_is_silence_and_the_link_comes_back(network: Networ
         assert (await one.event("up"))["peer"] == pair.nodes[1]
     finally:
         await pair.stop()
+
+
+async def test_two_that_cannot_reach_each_other_are_linked_by_way_of_a_third_until_they_can(
+    network: Network, tmp_path: Path
+):
+    network.build_star()
+    trio = Pair(network, tmp_path, "abc")
+    try:
+        middle = await trio.start(2)
+        one = await trio.start(0, peer=f"10.77.1.2:{PORT}")
+        two = await trio.start(1, peer=f"10.77.2.2:{PORT}")
+        found: dict[str, str] = {}
+        for member in (one, one, two, two):
+            up = await member.event("up")
+            found[up["peer"]] = up["via"]
+        a, b, c = trio.nodes
+        assert (found[a], found[b], found[c]) == (c, c, "")
+        del middle
+        network.join_the_ends()
+        while (up := await one.event("up"))["via"]:
+            pass
+        assert (up["peer"], up["host"]) == (b, "10.77.2.1")
+    finally:
+        await trio.stop()

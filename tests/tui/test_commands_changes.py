@@ -19,7 +19,7 @@ from node.model.errors import ConflictError, InternalError, RefusedError
 from node.model.ids import CommandId, InstanceId, ModelId
 from node.model.instance import RunnerPhase
 from node.model.machine import Address
-from node.model.register import RequestFigures
+from node.model.register import JoinFigures, RequestFigures
 from tests.fakes.command_line import CommandLine
 from tests.fakes.fake_handle import (
     ALPHA,
@@ -28,6 +28,7 @@ from tests.fakes.fake_handle import (
     MODEL,
     FakeHandle,
     make_instance,
+    make_join_request,
     make_runners,
     make_state,
     without_instances,
@@ -221,6 +222,46 @@ def test_join_and_leave(line: CommandLine, handle: FoldingHandle) -> None:
     assert handle.left == 1
     handle.failing["join"] = RefusedError.because("bad_code", "the code was used already")
     assert line("cluster", "join", "CODE").code == 5
+
+
+def test_join_without_a_code_shows_the_digits_and_waits(
+    line: CommandLine, handle: FoldingHandle
+) -> None:
+    joined = line("cluster", "join", "--peer", "10.0.0.1:99", "-y")
+    assert (joined.code, joined.out) == (0, "alpha joined the cluster\n")
+    assert "281 604" in joined.err
+    assert handle.asked == [Address("10.0.0.1", 99)]
+    assert handle.finished == [("j-0badc0", True)]
+
+
+def test_join_without_a_code_and_without_anybody_to_compare_withdraws(
+    line: CommandLine, handle: FoldingHandle
+) -> None:
+    assert line("cluster", "join").code == 2
+    assert handle.finished == [("j-0badc0", False)]
+
+
+def test_machines_that_ask_are_listed_approved_and_denied(
+    line: CommandLine, handle: FoldingHandle
+) -> None:
+    assert line("cluster", "approve", "-y").code == 3
+    request = make_join_request()
+    handle.set_register(BETA, JoinFigures(requests=(request,)))
+    shown = line("cluster", "pending").out
+    assert "mini" in shown
+    assert "281 604" in shown
+    assert "beta" in shown
+    item = line("cluster", "pending", "-o", "json").json["items"][0]
+    assert (item["code"], item["asked"]) == ("281604", BETA)
+    assert line("cluster", "approve", "nobody", "-y").code == 3
+    assert line("cluster", "approve", "mini").code == 2  # nobody is there to compare
+    late = line("cluster", "approve", "mini", "-y", "--timeout", "0.1")
+    assert late.code == 124  # the other side does not confirm
+    assert line("cluster", "deny", request.id).out == "mini denied\n"
+    assert handle.judged == [(request.id, True), (request.id, False)]
+    other = msgspec.structs.replace(request, id="j-2", name="other")
+    handle.set_register(BETA, JoinFigures(requests=(request, other)))
+    assert line("cluster", "deny").code == 4
 
 
 def test_cancel_of_a_request(line: CommandLine, handle: FoldingHandle) -> None:

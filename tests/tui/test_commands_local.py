@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from node.io import doctor
-from node.io.doctor import Finding
+from node.io.finding import Finding
 from node.version import __version__
 from tests.fakes.command_line import CommandLine
 from tests.fakes.fake_handle import FakeHandle
@@ -60,12 +60,12 @@ def test_config_path_says_whether_the_file_is_there(line: CommandLine, tmp_path:
 
 
 def test_config_get_shows_what_a_node_would_have(line: CommandLine, tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text('[node]\nname = "attic"\napi_token = "secret"\n')
+    (tmp_path / "config.toml").write_text('[node]\nname = "attic"\napi_token = "hush-hush"\n')
     assert line.bare("config", "get", "name").out == "attic\n"
     assert line.bare("config", "get", "api-port", "--api-port", "0").out == "0\n"
     assert line.bare("config", "get", "peers", "--peer", "a:1", "--peer", "b:2").out == "a:1, b:2\n"
     shown = line.bare("config", "get")
-    assert "secret" not in shown.out
+    assert "hush-hush" not in shown.out
     assert "(set)" in shown.out
     item = line.bare("config", "get", "-o", "json", "--no-discovery").json["items"][0]
     assert item["discovery"] is False

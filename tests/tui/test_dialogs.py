@@ -6,7 +6,9 @@ from node.model.command import PlaceInstance, Refused, RemoveNode, StopInstance
 from node.model.errors import Failure, RefusedError
 from node.model.ids import CommandId
 from node.model.machine import Address
+from node.model.register import JoinFigures, Register
 from tests.fakes.cluster import five_node_cluster, lone_node, no_placement, three_node_cluster
+from tests.fakes.fake_handle import make_join_request
 from tests.fakes.screen import Screenplay
 from tests.fakes.snapshots import check_snapshot, screen_text, settle, until_shown
 from tui.app_options import AppOptions
@@ -156,9 +158,6 @@ async def test_joining_complains_beside_the_field_and_then_joins() -> None:
         await settle(play, pilot)
         await pilot.press("J")
         await settle(play, pilot)
-        await pilot.press("enter", "enter")
-        await settle(play, pilot)
-        assert "a code is needed" in screen_text(play.app)
         await pilot.press(*"ABCDE", "enter", *"10.0.0.12:port", "enter")
         await settle(play, pilot)
         assert "is no address" in screen_text(play.app)
@@ -169,6 +168,53 @@ async def test_joining_complains_beside_the_field_and_then_joins() -> None:
         await settle(play, pilot)
         assert len(play.app.screen_stack) == 2
     assert play.handle.joined == [("ABCDE", Address("10.0.0.12", 52416))]
+    play.close()
+
+
+async def test_joining_without_a_code_asks_and_shows_the_digits_to_compare() -> None:
+    play = Screenplay(lone_node())
+    async with play.app.run_test(size=(100, 30), notifications=True) as pilot:
+        play.start()
+        await settle(play, pilot)
+        await pilot.press("J", "enter", "enter")
+        shown = await until_shown(play, pilot, "281 604")
+        assert "mini at 10.0.0.31:52416 was asked" in shown
+        await pilot.press("y")
+        await until_shown(play, pilot, "joined")
+    assert play.handle.finished == [("j-0badc0", True)]
+    play.close()
+
+
+async def test_digits_that_differ_withdraw_the_request() -> None:
+    play = Screenplay(lone_node())
+    async with play.app.run_test(size=(100, 30), notifications=True) as pilot:
+        play.start()
+        await settle(play, pilot)
+        await pilot.press("J", "enter", "enter")
+        await until_shown(play, pilot, "281 604")
+        await pilot.press("enter")  # the safe answer has the focus
+        await until_shown(play, pilot, "withdrawn")
+    assert play.handle.finished == [("j-0badc0", False)]
+    play.close()
+
+
+@pytest.mark.parametrize(("key", "approve"), [("y", True), ("n", False)])
+async def test_a_machine_that_asks_is_noticed_and_judged(key: str, *, approve: bool) -> None:
+    state, registers = three_node_cluster()
+    figures = JoinFigures(requests=(make_join_request(),))
+    asked = state.master
+    register = Register(node=asked, incarnation=1, sequence=1, value=figures)
+    play = Screenplay((state, {**registers, (asked, "JoinFigures"): register}))
+    async with play.app.run_test(size=(120, 40), notifications=True) as pilot:
+        play.start()
+        await until_shown(play, pilot, "mini wants to join")
+        await pilot.press("a")
+        shown = await until_shown(play, pilot, "asks to be let in")
+        assert "281 604" in shown
+        await pilot.press(key)
+        await settle(play, pilot)
+        assert len(play.app.screen_stack) == 2
+    assert play.handle.judged == [("j-0badc0", approve)]
     play.close()
 
 

@@ -74,8 +74,15 @@ GLOBAL_ACTIONS = (
         is_writing=True,
     ),
     Action(
+        id="global.requests",
+        title="Machines that ask to join",
+        command="requests",
+        keys=("a",),
+        is_writing=True,
+    ),
+    Action(
         id="global.join",
-        title="Join another cluster by its code",
+        title="Join another cluster",
         command="join",
         keys=("J",),
         argument="CODE [HOST:PORT]",

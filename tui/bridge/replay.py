@@ -11,8 +11,10 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from node.core.apply import apply
 from node.core.facts import facts_from
 from node.core.placement.plan import plan
-from node.handle import Invite, LocalView, LogLine, NodeHandle, StreamItem
+from node.handle import Invite, LocalView, LogLine, NodeHandle, Rotation, StreamItem
+from node.model.card import ModelCard
 from node.model.command import Accepted, Command, Refused, Wish
+from node.model.download import HubModel, ModelOrder, OrderDone
 from node.model.errors import (
     ExoctlError,
     NotFoundError,
@@ -22,7 +24,7 @@ from node.model.errors import (
 )
 from node.model.ids import CommandId, InstanceId, ModelId, NodeId, RequestId
 from node.model.machine import Address
-from node.model.register import Register
+from node.model.register import JoinRequest, LinkRecord, Register
 from node.model.request import GenerationItem, GenerationRequest
 from node.model.session import Entry
 from node.model.state import Snapshot, State
@@ -159,6 +161,49 @@ class ReplayHandle:
     async def join(self, code: str, peer: Address | None = None) -> None:
         """Nothing can be changed."""
         del code, peer
+        raise _past()
+
+    async def ask_to_join(self, peer: Address | None = None) -> JoinRequest:
+        """Nothing can be changed."""
+        del peer
+        raise _past()
+
+    async def finish_join(
+        self, request: str, *, matches: bool, timeout_seconds: float = 600.0
+    ) -> None:
+        """Nothing can be changed."""
+        del request, matches, timeout_seconds
+        raise _past()
+
+    async def judge_join(self, request: str, *, approve: bool) -> JoinRequest:
+        """Nothing can be changed."""
+        del request, approve
+        raise _past()
+
+    async def rotate(self) -> Rotation:
+        """Nothing can be changed."""
+        raise _past()
+
+    async def order(
+        self, node: NodeId, order: ModelOrder, timeout_seconds: float = 30.0
+    ) -> OrderDone:
+        """Nothing can be changed."""
+        del node, order, timeout_seconds
+        raise _past()
+
+    async def search_models(self, text: str) -> list[HubModel]:
+        """A recording knows no hub."""
+        del text
+        raise _past()
+
+    async def describe_model(self, model: ModelId, revision: str = "main") -> ModelCard:
+        """A recording knows no hub."""
+        del model, revision
+        raise _past()
+
+    async def ping(self, peer: NodeId, *, bandwidth: bool = False) -> LinkRecord:
+        """Nothing can be measured."""
+        del peer, bandwidth
         raise _past()
 
     async def leave(self) -> None:

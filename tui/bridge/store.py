@@ -45,6 +45,7 @@ _TOPICS: Mapping[str, frozenset[str]] = {
     "RunnerFigures": frozenset((PLACEMENTS, NODES)),
     "RequestFigures": frozenset((PLACEMENTS,)),
     "LinkFigures": frozenset((LINKS,)),
+    "JoinFigures": frozenset((LINKS,)),
 }
 
 

@@ -11,6 +11,7 @@ from node.model.errors import UsageError
 from node.model.ids import short
 from node.model.machine import NodeRecord
 from node.model.register import RouterFigures
+from tui.commands.approval import join_by_approval
 from tui.commands.changes import check_may_change
 from tui.commands.console import Console, Listing
 from tui.commands.figures import figures, node_word
@@ -132,20 +133,28 @@ def cluster_invite(
 
 def cluster_join(
     console: Console,
-    code: Annotated[str, typer.Argument(metavar="CODE", help="What `cluster invite` printed.")],
+    code: Annotated[
+        str,
+        typer.Argument(
+            metavar="[CODE]", help="What `cluster invite` printed; without, a person there decides."
+        ),
+    ] = "",
     *,
     peer: Annotated[
         str,
-        typer.Option("--peer", metavar="HOST:PORT", help="Where the inviting node listens."),
+        typer.Option("--peer", metavar="HOST:PORT", help="Where a node of the cluster listens."),
     ] = "",
 ) -> None:
-    """Join this node to the cluster that the code came from."""
+    """Join this node to another cluster: by the code of an invite, or by approval on screen."""
     address = parse_address(peer) if peer else None
 
     async def work(handle: NodeHandle) -> None:
         check_may_change(console)
-        with anyio.fail_after(console.settings.timeout_seconds(JOIN_SECONDS)):
-            await handle.join(code.strip(), address)
+        if not code.strip():
+            await join_by_approval(console, handle, address)
+        else:
+            with anyio.fail_after(console.settings.timeout_seconds(JOIN_SECONDS)):
+                await handle.join(code.strip(), address)
         await _say_membership(console, handle, "joined")
 
     console.connected(work, follow=True)

@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from node.config import config_file
-from node.model.errors import NotFoundError
+from node.handle import NodeHandle
+from node.io.finding import Finding, failure
+from node.model.errors import ExoctlError, NotFoundError
 from node.version import __version__
 from tui.commands.console import Console, Listing
 from tui.commands.jsonable import fields_of
@@ -143,7 +145,29 @@ def _text(value: object) -> str:
     if isinstance(value, list):
         parts: list[object] = value  # pyright: ignore[reportUnknownVariableType]
         return ", ".join(str(part) for part in parts)
+    if value is None:
+        return ""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _of_the_cluster(console: Console) -> list[Finding]:
+    """What the node that runs here knows of others; nothing where none runs."""
+    from node.io.doctor_cluster import cluster_findings
+    from node.io.node_lock import read_lock
+
+    record = read_lock(console.settings.config().state_directory)
+    if record is None or record.api is None:
+        return []
+
+    async def work(handle: NodeHandle) -> list[Finding]:
+        local = await handle.local()
+        return cluster_findings(handle.state, handle.registers, local.node)
+
+    try:
+        return console.connected(work)
+    except ExoctlError as error:
+        reason = f"it does not answer: {error.failure.message}"
+        return [failure("node's answer", reason, error.failure.remedy or "exoctl logs")]
 
 
 def doctor(
@@ -157,14 +181,14 @@ def doctor(
     """Look for what would keep a node from running well here: exit 0 if nothing was found."""
     import anyio
 
-    from node.io.doctor import Finding, examine
+    from node.io.doctor import examine
 
     config = console.settings.config()
 
     async def work() -> list[Finding]:
         return await examine(config, network=network)
 
-    findings = anyio.run(work)
+    findings = [*anyio.run(work), *_of_the_cluster(console)]
     rows = tuple((each.name, each.state, each.reason) for each in findings)
     console.emit(
         Listing(

@@ -8,6 +8,7 @@ import typer
 from node.config import environment_value
 from node.version import __version__
 from tui.commands import (
+    approval,
     chat,
     cluster,
     config,
@@ -21,6 +22,7 @@ from tui.commands import (
     model_files,
     models,
     nodes,
+    ping,
     plan,
     pull,
     replay,
@@ -28,6 +30,7 @@ from tui.commands import (
     run,
     service,
     status,
+    tokens,
     up,
     wait,
 )
@@ -93,6 +96,7 @@ def build() -> typer.Typer:
     add_command(app, "demo", demo.demo, panel=_HERE)
     app.add_typer(_config(), name="config", rich_help_panel=_HERE)
     app.add_typer(_service(), name="service", rich_help_panel=_HERE)
+    app.add_typer(_tokens(), name="token", rich_help_panel=_HERE)
     add_command(app, "record", replay.record, panel=_HERE)
     add_command(app, "replay", replay.replay, panel=_HERE, options=APP_OPTIONS)
     add_command(app, "completion", local.completion, panel=_HERE)
@@ -177,6 +181,7 @@ def _nodes() -> typer.Typer:
     add_command(group, "show", nodes.node_show)
     add_command(group, "cordon", nodes.node_cordon)
     add_command(group, "uncordon", nodes.node_uncordon)
+    add_command(group, "ping", ping.node_ping)
     add_command(group, "rm", nodes.node_rm)
     return group
 
@@ -186,6 +191,11 @@ def _cluster() -> typer.Typer:
     add_command(group, "status", cluster.cluster_status)
     add_command(group, "invite", cluster.cluster_invite)
     add_command(group, "join", cluster.cluster_join)
+    add_command(group, "pending", approval.cluster_pending)
+    add_command(group, "approve", approval.cluster_approve)
+    add_command(group, "deny", approval.cluster_deny)
+    add_command(group, "revoke", nodes.node_rm)
+    add_command(group, "rotate", approval.cluster_rotate)
     add_command(group, "leave", cluster.cluster_leave)
     return group
 
@@ -201,6 +211,14 @@ def _service() -> typer.Typer:
 def _master() -> typer.Typer:
     group = _group("master", "Who decides in the cluster.")
     add_command(group, "step-down", master.master_step_down)
+    return group
+
+
+def _tokens() -> typer.Typer:
+    group = _group("token", "Who may call this machine's API.")
+    add_command(group, "create", tokens.token_create)
+    add_command(group, "ls", tokens.token_ls)
+    add_command(group, "revoke", tokens.token_revoke)
     return group
 
 

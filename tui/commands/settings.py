@@ -145,6 +145,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
 
+    cluster_secret_file: Annotated[
+        Path | None,
+        _option(
+            "--cluster-secret-file",
+            panel=_NODE,
+            metavar="FILE",
+            text="Join nodes with the same secret without being asked.",
+        ),
+    ] = None
     until_eof: Annotated[
         bool,
         _option(
@@ -203,7 +212,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError.because("bad_name", "--name is empty", "give the node a name")
         _check_port("--port", self.port, lowest=0)
         _check_port("--api-port", self.api_port, lowest=-1)
-        directory = self.state_dir
+        directory, secret = self.state_dir, self.cluster_secret_file
         return load_config(
             {
                 "state_directory": directory.expanduser().absolute() if directory else None,
@@ -216,6 +225,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 "peers": tuple(parse_address(peer) for peer in self.peer or ()) or None,
                 "discovery": False if self.no_discovery else None,
                 "trust": self.trust,
+                "cluster_secret_file": str(secret.expanduser().absolute()) if secret else None,
                 "log_level": "debug" if self.verbose else None,
             }
         )

@@ -12,6 +12,8 @@ from node.config import parse_address
 from node.handle import Invite
 from node.model.errors import ExoctlError, UsageError
 from node.model.machine import Address
+from node.model.register import JoinRequest
+from tui.dialogs.approval import AskDialog
 from tui.shell import Shell, app_of
 from tui.viewmodel import text
 
@@ -89,7 +91,10 @@ class JoinDialog(ModalScreen[None]):
         with Vertical(classes="dialog") as box:
             box.border_title = "Join another cluster"
             box.border_subtitle = "esc closes"
-            yield Static("Code, as the other cluster shows it with i or :invite", classes="line")
+            yield Static(
+                "Code, as the other cluster shows it with i; empty asks for approval",
+                classes="line",
+            )
             yield Input(self.code, placeholder="XXXXX-XXXXX-XXXXX-XXXXX", id="join-code")
             yield Static("Address of one of its nodes; empty looks on the network", classes="line")
             yield Input(self.address.strip(), placeholder="host:port", id="join-address")
@@ -125,17 +130,16 @@ class JoinDialog(ModalScreen[None]):
         code = self.query_one("#join-code", Input).value.strip()
         written = self.query_one("#join-address", Input).value.strip()
         peer: Address | None = None
-        if not code:
-            self._complain("a code is needed")
-            self.query_one("#join-code").focus()
-            return
         if written:
             try:
                 peer = parse_address(written)
             except UsageError as error:
                 self._complain(f"{error.failure.message}: {error.failure.remedy}")
                 return
-        self._complain("joining")
+        self._complain("joining" if code else "asking")
+        if not code:
+            self.shell.context.node.call(lambda node: node.ask_to_join(peer), self._asked)
+            return
         self.shell.context.node.call(lambda node: node.join(code, peer), self._answered)
 
     def _answered(self, result: object) -> None:
@@ -149,6 +153,14 @@ class JoinDialog(ModalScreen[None]):
         self.shell.say("joined")
         if self.is_attached:
             self.dismiss()
+
+    def _asked(self, result: object) -> None:
+        if not isinstance(result, JoinRequest):
+            self._answered(result)
+            return
+        if self.is_attached:
+            self.dismiss()
+        self.shell.open_dialog(AskDialog(self.shell, result))
 
     def _complain(self, words: str) -> None:
         self.query_one("#join-error", Static).update(self.shell.context.written(words))

@@ -8,6 +8,7 @@ from textual.widget import Widget
 from tui.actions.everywhere import VIEWS
 from tui.context import Context
 from tui.shell import Handler, Question, Shell
+from tui.viewmodel.joins import waiting_requests
 from tui.viewmodel.leaving import consequences
 from tui.views.view import View
 from tui.widgets.pane import Pane
@@ -70,6 +71,7 @@ def handlers(shell: MainShell) -> dict[str, Handler]:
         "global.pause": lambda _: _pause(shell),
         "global.copy": lambda _: _copy(shell),
         "global.invite": lambda _: _invite(shell),
+        "global.requests": lambda _: _requests(shell),
         "global.join": lambda argument: _join(shell, argument),
         "global.theme": lambda name: _theme(shell, name),
         "global.screenshot": lambda name: _screenshot(shell, name),
@@ -118,6 +120,15 @@ def _join(shell: MainShell, argument: str) -> None:
     from tui.dialogs.joining import JoinDialog  # noqa: PLC0415 - only once it is asked for
 
     shell.open_dialog(JoinDialog(shell, argument))
+
+
+def _requests(shell: MainShell) -> None:
+    from tui.dialogs.approval import RequestsDialog  # noqa: PLC0415 - only once it is asked for
+
+    if waiting_requests(shell.context.view.registers):
+        shell.open_dialog(RequestsDialog(shell))
+    else:
+        shell.say("no machine asks to be let in")
 
 
 def _zoom(shell: MainShell) -> None:

@@ -6,6 +6,7 @@ from node.model.register import LinkFigures, RouterFigures
 from node.model.state import State
 from tui.viewmodel import text
 from tui.viewmodel.figures import Registers, figures
+from tui.viewmodel.joins import waiting_requests
 from tui.viewmodel.nodes import newest_applied
 from tui.viewmodel.rows import DownloadRow, Header, Level, NodeRow, Notice, PlacementRow
 
@@ -89,6 +90,7 @@ def notices(
         for row in downloads
         if row.level == "bad"
     ]
+    found += _about_requests(registers)
     found += _about_neighbours(registers, local)
     return sorted(found, key=lambda notice: _WORST_FIRST.get(notice.level, 2))[:NOTICES_MAX]
 
@@ -130,6 +132,18 @@ def _about_session(
     return found
 
 
+def _about_requests(registers: Registers) -> list[Notice]:
+    return [
+        Notice(
+            level="warn",
+            title=f"{request.name} wants to join",
+            text=f"Its screen must show {text.grouped(request.code)}.",
+            key="a lets it in or denies it",
+        )
+        for _, request in waiting_requests(registers)
+    ]
+
+
 def _about_neighbours(registers: Registers, local: LocalView | None) -> list[Notice]:
     if local is None:
         return []
@@ -141,7 +155,7 @@ def _about_neighbours(registers: Registers, local: LocalView | None) -> list[Not
             level="idle",
             title=f"{link.address} is near, in another cluster",
             text=link.failure.message if link.failure else "not a member",
-            key=":invite shows a code for it",
+            key="J asks it to let this node in, i shows a code for it",
         )
         for link in links.heard[:3]
     ]

@@ -235,3 +235,8 @@ def wrap(words: str, width: int) -> list[str]:
                 line, taken = rest, wide
         lines.append(line)
     return lines
+
+
+def grouped(code: str) -> str:
+    """Six digits as they are read aloud."""
+    return f"{code[:3]} {code[3:]}"

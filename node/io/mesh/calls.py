@@ -6,19 +6,23 @@ from anyio.abc import SocketAttribute, TaskGroup
 from node.core.peer_table import Dial
 from node.io import clock
 from node.io.identity import Identity
-from node.io.interfaces import dial_order, medium_towards, plain_host
+from node.io.interfaces import better_addresses, dial_order, is_better, medium_towards, plain_host
 from node.io.mesh.channel import CONNECTION_ERRORS, close_stream, describe
 from node.io.mesh.greeting import Dialler, GreetingStream, Met
 from node.io.mesh.link import Link, LinkFacts
 from node.io.mesh.links import Links
 from node.io.mesh.reach import Missed, Reached, Reacher
+from node.io.mesh.standing import Standing
+from node.io.wakeup import Wakeup
 from node.log import logger
 from node.model.errors import Failure
-from node.model.ids import short
+from node.model.ids import NodeId, short
 from node.model.machine import Address
 from node.wire.handshake import Verdict, printable
 
 IDLE_SECONDS = 1.0
+RELAYS_TRIED_MAX = 3
+_UNMEASURED = ("loopback", "relay")
 BULK_FAILURES_MAX = 5
 """In a row; then snapshots go over the control connection for the rest of that link."""
 
@@ -33,6 +37,8 @@ class Calls:
         self._limits = links.limits
         self._identity = identity
         self._reacher = reacher
+        self.improve_bell = Wakeup()
+        """Rung when there may be a better way than before."""
 
     async def run(self, group: TaskGroup) -> None:
         """Start what is due, then wait for what comes first: the next due time or a change."""
@@ -64,11 +70,67 @@ class Calls:
                     group.start_soon(links.tell_refused, dial.peer, missed.address)
 
         reached = await self._reacher.reach_first(addresses, dial.peer, on_missed)
+        if reached is None and dial.peer is not None and refusals != set(addresses):
+            reached = await self._reach_through_others(dial.peer)
         if reached is None:
             table.failed(dial, clock.monotonic())
         else:
             await self._meet(dial, reached, group)
         links.bell.ring()
+
+    async def _reach_through_others(self, peer: NodeId) -> Reached | None:
+        """Ask members with a link, the nearest first, to pass bytes on to one that has none."""
+        near = [link for link in self._links.open_links() if not link.facts.via]
+        near.sort(key=lambda link: link.record().rtt_seconds or 1.0)
+        for link in near[:RELAYS_TRIED_MAX]:
+            stream = self._links.relay.open(link.facts.peer, peer)
+            reached = await self._reacher.reach_through(stream) if stream is not None else None
+            if reached is not None:
+                return reached
+        return None
+
+    async def improve(self, group: TaskGroup) -> None:
+        """Look now and then for a better way to peers that are linked, and measure idle links."""
+        while True:
+            await self.improve_bell.wait(self._limits.improve_seconds)
+            for link in self._links.open_links():
+                addresses = self._better_addresses(link)
+                if addresses and link.is_open:
+                    await self._move(link, addresses, group)
+                elif link.bits_per_second is None and link.facts.medium not in _UNMEASURED:
+                    await link.measure(self._limits.measure_seconds)
+
+    def _better_addresses(self, link: Link) -> tuple[Address, ...]:
+        known = self._links.table.addresses(link.facts.peer)
+        if link.facts.via:
+            return dial_order(known, self._links.interfaces)
+        if not link.facts.is_dialled:
+            return ()  # the other side looks
+        return better_addresses(known, link.facts.medium, self._links.interfaces)
+
+    async def _move(self, link: Link, addresses: tuple[Address, ...], group: TaskGroup) -> None:
+        """Put a link over a better way in the place of this one."""
+        links, peer = self._links, link.facts.peer
+        reached = await self._reacher.reach_first(addresses, peer, _ignore)
+        if reached is None:
+            return
+        better = None
+        medium = medium_towards(links.interfaces, _local_host(reached))
+        try:
+            # The way that the system took may be another than the address promised.
+            if peer not in links.greeting and is_better(medium, link.facts.medium):
+                with anyio.fail_after(self._limits.handshake_seconds):
+                    better = await self._greet(Dial(peer, addresses), reached)
+        except (TimeoutError, *CONNECTION_ERRORS) as error:
+            _log.debug("no better way to %s: %s", short(peer), describe(error))
+        finally:
+            if better is None:
+                await close_stream(reached.stream)
+        if better is not None:
+            _log.info("%s is reached over %s now", link.facts.name, better.facts.medium or "a way")
+            links.table.linked(peer, reached.address)
+            group.start_soon(self._keep_bulk, better)
+            group.start_soon(links.run, better)
 
     async def _meet(self, dial: Dial, reached: Reached, group: TaskGroup) -> None:
         links, peer = self._links, reached.server
@@ -96,7 +158,8 @@ class Calls:
                 await close_stream(reached.stream)
         if link is not None:
             links.table.linked(peer, reached.address, dial)
-            group.start_soon(self._keep_bulk, link)
+            if not link.facts.via:
+                group.start_soon(self._keep_bulk, link)
             await links.run(link)
 
     async def _greet(self, dial: Dial, reached: Reached) -> Link | None:
@@ -121,7 +184,8 @@ class Calls:
                 links.note_refusal(met.peer, reached.address, verdict.refusal)
             links.table.failed(dial, now)
             return None
-        facts = _facts(met, reached, medium_towards(links.interfaces, _local_host(reached)))
+        medium = medium_towards(links.interfaces, _local_host(reached))
+        facts = _facts(met, reached, "relay" if reached.via else medium, own)
         link = links.make_link(facts, wire)
         rival = await links.contend(facts)
         if rival is not None:
@@ -165,7 +229,7 @@ class Calls:
         return True
 
 
-def _facts(met: Met, reached: Reached, medium: str) -> LinkFacts:
+def _facts(met: Met, reached: Reached, medium: str, own: Standing) -> LinkFacts:
     return LinkFacts(
         peer=met.peer,
         name=printable(met.bearing.name),
@@ -174,6 +238,8 @@ def _facts(met: Met, reached: Reached, medium: str) -> LinkFacts:
         address=reached.address,
         is_dialled=True,
         medium=medium,
+        via=reached.via,
+        clock_skew_seconds=own.skew_seconds(met.bearing),
     )
 
 

@@ -19,6 +19,8 @@ from node.wire.handshake import HandshakeError, printable
 
 RECEIVE_BYTES = 65_536
 ROUND_TRIPS_KEPT = 8
+PROBE_BYTES = 60_000
+PROBE_PAUSE_SECONDS = 0.001
 _PING_BYTES = 8
 _REASON_CHARACTERS_MAX = 200
 
@@ -60,6 +62,7 @@ class Channel:
         self._limits = limits
         self._outbox = outbox
         self._bell = Wakeup()
+        self._arrived = Wakeup()
         self._scope = anyio.CancelScope()
         self._end_reason = ""
         self._heard_at = clock.monotonic()
@@ -138,6 +141,23 @@ class Channel:
             self._probes.remove(bell)
         return self.is_open and self._heard_at > asked_at
 
+    async def measure(self, seconds: float) -> float | None:
+        """Fill the connection for this long; bits per second that arrived, None where it ended."""
+        frame = encode_frame(FrameKind.PROBE, bytes(PROBE_BYTES))
+        started_at, sent_bytes = clock.monotonic(), 0
+        while clock.monotonic() - started_at < seconds and self.is_open:
+            if self.put(frame):
+                sent_bytes += len(frame)
+                await anyio.lowlevel.checkpoint()
+            else:
+                await anyio.sleep(PROBE_PAUSE_SECONDS)
+        last = encode_frame(FrameKind.PROBE_END, b"")
+        while not self.put(last) and self.is_open:  # noqa: ASYNC110 - the outbox has no bell
+            await anyio.sleep(PROBE_PAUSE_SECONDS)
+        if not await self._arrived.wait(self._limits.stall_seconds):
+            return None
+        return 8 * sent_bytes / (clock.monotonic() - started_at)
+
     async def _say_goodbye(self, bye: bytes, *, flush: bool) -> None:
         try:
             while flush and (waiting := self._outbox.take(self._limits.cork_bytes)):
@@ -174,6 +194,13 @@ class Channel:
                 self._bell.ring()
             case FrameKind.PONG:
                 self._pong(frame.payload)
+            case FrameKind.PROBE:
+                pass
+            case FrameKind.PROBE_END:
+                self._outbox.put_urgent("probe", encode_frame(FrameKind.PROBE_ARRIVED, b""))
+                self._bell.ring()
+            case FrameKind.PROBE_ARRIVED:
+                self._arrived.ring()
             case FrameKind.BYE:
                 reason = frame.payload[:_REASON_CHARACTERS_MAX].decode(errors="replace")
                 raise _ByeError(printable(reason, _REASON_CHARACTERS_MAX))

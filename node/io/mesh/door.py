@@ -9,24 +9,28 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
-from anyio.abc import SocketAttribute, SocketListener, SocketStream, TaskGroup
+import msgspec
+from anyio.abc import ByteStream, SocketAttribute, SocketListener, SocketStream, TaskGroup
 
 from node.core.backoff import AttemptLimiter, Backoff
 from node.io import clock
 from node.io.identity import Identity
 from node.io.interfaces import medium_towards, plain_host, without_scope
 from node.io.mesh import tls
+from node.io.mesh.approvals import Approvals
 from node.io.mesh.channel import CONNECTION_ERRORS, close_stream, describe
 from node.io.mesh.greeting import (
     BadProofError,
     GreetingStream,
     Guest,
     code_proof,
+    proofs_equal,
     receive_guest,
 )
 from node.io.mesh.invitations import Invitations
 from node.io.mesh.link import LinkFacts
 from node.io.mesh.links import Links
+from node.io.mesh.relay import RELAYED, RelayStream
 from node.log import logger
 from node.model.errors import Failure
 from node.model.ids import NodeId, short
@@ -37,7 +41,7 @@ OnJoin = Callable[[NodeId, str, tuple[Address, ...], str], Awaitable[bool]]
 OnDecline = Callable[[NodeId, str], Awaitable[None]]
 """(node, name, addresses, proof) -> admitted; returns once the admission is committed.
 
-The proof is `invite`, or `lan` where nobody vouches for the node.
+The proof is `invite`, `approval`, or `lan` where nobody vouches for the node.
 """
 
 FREE_FAILURES = 5
@@ -51,7 +55,9 @@ _log = logger("mesh")
 class Door:
     """Accepts connections, a bounded number of unproved ones at a time."""
 
-    def __init__(self, links: Links, identity: Identity, invitations: Invitations) -> None:
+    def __init__(
+        self, links: Links, identity: Identity, invitations: Invitations, approvals: Approvals
+    ) -> None:
         self.on_join: OnJoin | None = None
         self.on_decline: OnDecline | None = None
         self.is_joining = False
@@ -62,11 +68,14 @@ class Door:
         self._limits = links.limits
         self._identity = identity
         self._invitations = invitations
+        self._approvals = approvals
         self._context: ssl.SSLContext = tls.server_context(identity)
         self._limiter = AttemptLimiter(FREE_FAILURES, FAILURE_BACKOFF)
         self._unproved: Counter[str] = Counter()
         self._entering: set[socket.socket] = set()
         self._joins = 0
+        self._group: TaskGroup | None = None
+        links.relay.on_open = self._enter
         self.turned_away = 0
         """Connections closed at once because too many were not proved yet."""
 
@@ -74,6 +83,7 @@ class Door:
         """Accept for ever; every connection is handled in the group."""
         # Not `listener.accept`: cancelled at the wrong moment, it loses a connection (cpython's
         # `sock_accept`). Only the wait is cancelled here.
+        self._group = group
         raw = listener.extra(SocketAttribute.raw_socket)  # noqa: S610 - anyio's
         while True:
             await anyio.wait_readable(raw)
@@ -136,7 +146,39 @@ class Door:
             wire, guest = greeted
             await self._answer(wire, guest, host)
 
-    async def _greet(self, stream: SocketStream) -> tuple[GreetingStream, Guest]:
+    def _enter(self, stream: RelayStream) -> None:
+        """Let a connection in that comes through another member."""
+        if self._group is None or self._is_full(RELAYED.host):
+            self.turned_away += 1
+            stream.refuse()
+            return
+        self._unproved[RELAYED.host] += 1
+        self._group.start_soon(self._handle_relayed, stream)
+
+    async def _handle_relayed(self, stream: RelayStream) -> None:
+        greeted = None
+        try:
+            with anyio.move_on_after(self._limits.handshake_seconds):
+                greeted = await self._greet(stream)
+        except CONNECTION_ERRORS as error:
+            _log.debug("a relayed connection ended in the greeting: %s", describe(error))
+        finally:
+            self._unproved[RELAYED.host] -= 1
+            if greeted is None:
+                await close_stream(stream)
+        if greeted is None:
+            return
+        wire, guest = greeted
+        try:
+            if guest.purpose == "link" and guest.peer == stream.peer:
+                await self._link(wire, guest, RELAYED, stream.via)
+        except CONNECTION_ERRORS as error:
+            _log.debug("a relayed connection ended: %s", describe(error))
+        finally:
+            with anyio.CancelScope(shield=True):
+                await close_stream(wire.stream)
+
+    async def _greet(self, stream: ByteStream) -> tuple[GreetingStream, Guest]:
         # The TLS handshake reads at once: an accepted socket that nobody reads is not held back.
         wrapped = await tls.wrap(stream, self._context, server_side=True)
         wire = GreetingStream(wrapped)
@@ -148,6 +190,8 @@ class Door:
             match guest.purpose:
                 case "join":
                     await self._join(wire, guest, address)
+                case "ask":
+                    await self._be_asked(wire, guest, address)
                 case "bulk":
                     await self._bulk(wire, guest)
                 case "link":
@@ -158,7 +202,9 @@ class Door:
             with anyio.CancelScope(shield=True):
                 await close_stream(wire.stream)
 
-    async def _link(self, wire: GreetingStream, guest: Guest, address: Address) -> None:
+    async def _link(
+        self, wire: GreetingStream, guest: Guest, address: Address, via: NodeId | None = None
+    ) -> None:
         links, own = self._links, self._links.standing
         if guest.peer == own.node and guest.bearing.process == own.process:
             return  # this node has dialled itself, and notices it there
@@ -179,7 +225,9 @@ class Door:
             process=guest.bearing.process,
             address=address,
             is_dialled=False,
-            medium=medium_towards(links.interfaces, _local_host(wire)),
+            medium="relay" if via else medium_towards(links.interfaces, _local_host(wire)),
+            via=via or NodeId(""),
+            clock_skew_seconds=own.skew_seconds(guest.bearing),
         )
         if guest.peer in links.greeting and own.node < guest.peer:
             refusal = Failure(code="already_linked", message="a link is being made already")
@@ -209,23 +257,42 @@ class Door:
         if isinstance(key, Failure):
             await self._refuse(wire, key)
             return
-        self._joins += 1
         is_admitted = False
         try:
-            is_admitted = await self._admit(guest, address)
+            is_admitted = await self._admit(guest, address, "invite" if key else "lan")
         finally:
-            self._joins -= 1
             if key and is_admitted:
                 self._invitations.spend(key)
             elif key:
                 self._invitations.give_back(key)
+        await self._tell_admission(wire, guest, key, is_admitted=is_admitted)
+
+    async def _be_asked(self, wire: GreetingStream, guest: Guest, address: Address) -> None:
+        """A machine without a code: people on both sides decide."""
+        name = self._links.standing.name
+        refusal = self._busy_or_unfit(guest) or self._approvals.refusal(
+            _limiter_key(address.host), name
+        )
+        if refusal is None:
+            _log.info("%s (%s) asks to join", printable(guest.bearing.name), short(guest.peer))
+            refusal = await self._approvals.decide(wire, guest, address, _limiter_key(address.host))
+            refusal = refusal or self._busy_or_unfit(guest)
+        if refusal is not None:
+            await self._refuse(wire, msgspec.structs.replace(refusal, node=name))
+            return
+        is_admitted = await self._admit(guest, address, "approval")
+        await self._tell_admission(wire, guest, b"", is_admitted=is_admitted)
+
+    async def _tell_admission(
+        self, wire: GreetingStream, guest: Guest, key: bytes, *, is_admitted: bool
+    ) -> None:
         if not is_admitted:
             await self._refuse(
                 wire,
                 self._failure(
                     "join_not_committed",
                     "the cluster did not admit the node in time",
-                    "try again; the code is still good",
+                    "try again; a code is still good",
                 ),
             )
             return
@@ -246,16 +313,8 @@ class Door:
     def _entitlement(self, guest: Guest, host: str) -> bytes | Failure:
         """The key of the code that lets the guest join, empty where none is needed."""
         standing = self._links.standing
-        refusal = None
-        if guest.peer == standing.node or guest.bearing.protocol != PROTOCOL:
-            refusal = standing.judge(guest.peer, guest.bearing)
-        elif self.is_joining:
-            refusal = self._failure(
-                "join_busy", f"{standing.name} is joining another cluster itself", "try again"
-            )
-        elif self._joins >= self._limits.joins_max or self.on_join is None:
-            refusal = self._failure("join_busy", "too many nodes join at this moment", "try again")
-        elif not guest.code_proof and standing.trust != "lan":
+        refusal = self._busy_or_unfit(guest)
+        if refusal is None and not guest.code_proof and standing.trust != "lan":
             refusal = self._failure(
                 "invite_needed",
                 f"the cluster of {standing.name} admits nodes by invitation only",
@@ -264,6 +323,19 @@ class Door:
         if refusal is not None:
             return refusal
         return self._redeem(guest, host) if guest.code_proof else b""
+
+    def _busy_or_unfit(self, guest: Guest) -> Failure | None:
+        """Why this node can't let anybody in now, or not this one, whatever speaks for it."""
+        standing = self._links.standing
+        if guest.peer == standing.node or guest.bearing.protocol != PROTOCOL:
+            return standing.judge(guest.peer, guest.bearing)
+        if self.is_joining:
+            return self._failure(
+                "join_busy", f"{standing.name} is joining another cluster itself", "try again"
+            )
+        if self._joins >= self._limits.joins_max or self.on_join is None:
+            return self._failure("join_busy", "too many nodes join at this moment", "try again")
+        return None
 
     def _redeem(self, guest: Guest, host: str) -> bytes | Failure:
         wait_seconds = self._limiter.wait_seconds(_limiter_key(host), clock.monotonic())
@@ -275,24 +347,31 @@ class Door:
             )
         is_member = self._links.table.is_admitted(guest.peer)
         key = self._invitations.redeem(guest, clock.wall(), is_member=is_member)
+        secret_key = self._links.standing.secret_key
+        if key is None and secret_key:
+            expected = code_proof(secret_key, guest.exchange, "dialler")
+            key = secret_key if proofs_equal(expected, guest.code_proof) else None
         if key is None:
             self._limiter.failed(_limiter_key(host), clock.monotonic())
             return self._failure(
                 "wrong_code",
-                "the invite code is wrong, used or expired",
-                "make a new one on a member: `exoctl cluster invite`",
+                "the invite code is wrong, used or expired, or the secret is another",
+                "make a new code on a member: `exoctl cluster invite`; compare the secret files",
             )
         self._limiter.succeeded(_limiter_key(host))
         return key
 
-    async def _admit(self, guest: Guest, address: Address) -> bool:
+    async def _admit(self, guest: Guest, address: Address, proof: str) -> bool:
         if self.on_join is None:
             return False
         _log.info("%s (%s) joins", printable(guest.bearing.name), short(guest.peer))
-        with anyio.move_on_after(self._limits.join_seconds):
-            proof = "invite" if guest.code_proof else "lan"
-            name = printable(guest.bearing.name)
-            return await self.on_join(guest.peer, name, (address,), proof)
+        self._joins += 1
+        try:
+            with anyio.move_on_after(self._limits.join_seconds):
+                name = printable(guest.bearing.name)
+                return await self.on_join(guest.peer, name, (address,), proof)
+        finally:
+            self._joins -= 1
         return False
 
     def _member_addresses(self, joiner: NodeId) -> tuple[tuple[str, Address], ...]:

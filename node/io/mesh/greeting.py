@@ -16,19 +16,21 @@ from node.wire.handshake import (
     NONCE_BYTES,
     Bearing,
     Challenge,
+    Commitment,
     Exchange,
     Granted,
     Greeting,
     HandshakeError,
     Hello,
     Proof,
+    Revelation,
     Verdict,
     decode_greeting,
     encode_greeting,
 )
 
-Purpose = Literal["link", "bulk", "join"]
-_G = TypeVar("_G", Hello, Challenge, Proof)
+Purpose = Literal["link", "bulk", "join", "ask"]
+_G = TypeVar("_G", Hello, Challenge, Proof, Commitment, Revelation)
 
 
 class BadProofError(HandshakeError):
@@ -122,7 +124,21 @@ class Dialler:
     async def prove(
         self, met: Met, refusal: Failure | None = None, code_key: bytes = b""
     ) -> Verdict | Granted:
-        """Prove this node's id and hear the verdict."""
+        """Prove this node's id and hear the verdict.
+
+        Raises:
+            FrameError, HandshakeError: what comes back is none.
+        """
+        await self.send_proof(met, refusal, code_key)
+        verdict, _ = await self._wire.receive()
+        if not isinstance(verdict, Verdict | Granted):
+            raise HandshakeError(f"{type(verdict).__name__} came where a verdict is due")
+        return verdict
+
+    async def send_proof(
+        self, met: Met, refusal: Failure | None = None, code_key: bytes = b""
+    ) -> None:
+        """Prove this node's id; the answer is the caller's to hear."""
         transcript = met.exchange.transcript("dialler")
         proof = Proof(
             signature=self._identity.sign(transcript),
@@ -130,10 +146,6 @@ class Dialler:
             refusal=refusal,
         )
         await self._wire.send(proof)
-        verdict, _ = await self._wire.receive()
-        if not isinstance(verdict, Verdict | Granted):
-            raise HandshakeError(f"{type(verdict).__name__} came where a verdict is due")
-        return verdict
 
 
 async def receive_guest(wire: GreetingStream, identity: Identity, bearing: Bearing) -> Guest:

@@ -87,6 +87,10 @@ class Invitations:
             one for one in self._invitations if not (one.is_spent and one.used_by in removed)
         ]
 
+    def open_count(self, now: float) -> int:
+        """Codes that somebody could still use."""
+        return sum(not one.is_spent and one.expires_at > now for one in self._invitations)
+
     def clear(self) -> None:
         """This node is of another cluster: it has invited nobody there."""
         self._invitations.clear()

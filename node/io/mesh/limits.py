@@ -20,6 +20,12 @@ class MeshLimits(msgspec.Struct, frozen=True, kw_only=True):
     unauthenticated_max: int = 32
     """Connections that have not proved who they are; further ones are closed at once."""
     unauthenticated_per_host_max: int = 16
+    requests_max: int = 8
+    """Machines that wait for a person to let them in; further ones are refused."""
+    request_seconds: float = 600.0
+    """Then a request ends by itself."""
+    waiting_seconds: float = 4.0
+    """How often a machine that waits is told so; three of them missed, and it gives up."""
     joins_max: int = 8
     """Joins that wait for their commit."""
     handshake_seconds: float = 5.0
@@ -37,6 +43,10 @@ class MeshLimits(msgspec.Struct, frozen=True, kw_only=True):
     join_seconds: float = 30.0
     """From dialling to `granted`, the commit included."""
     bulk_retry_seconds: float = 1.0
+    improve_seconds: float = 15.0
+    """Between two looks for a better way to a peer that is linked."""
+    measure_seconds: float = 0.2
+    """How long an idle link is filled, once, to know what it carries."""
     watch_seconds: float = 1.0
     """Between two looks at the network interfaces."""
     sleep_seconds: float = 3.0

@@ -27,6 +27,9 @@ class LinkFacts(msgspec.Struct, frozen=True, kw_only=True):
     is_dialled: bool
     """By this node; else the peer dialled."""
     medium: str
+    via: NodeId = NodeId("")
+    """The member that passes everything on; empty where the link is direct."""
+    clock_skew_seconds: float | None = None
 
 
 class Link:
@@ -38,6 +41,8 @@ class Link:
         self._bulk: Channel | None = None
         self._codec = codec
         self._since = clock.wall()
+        self.bits_per_second: float | None = None
+        """As last measured."""
         self._is_over = False
         self._over = Wakeup()
 
@@ -59,6 +64,9 @@ class Link:
             up=True,
             medium=self.facts.medium,
             rtt_seconds=self._control.rtt_seconds,
+            bits_per_second=self.bits_per_second,
+            clock_skew_seconds=self.facts.clock_skew_seconds,
+            via=self.facts.via,
             since=self._since,
         )
 
@@ -90,6 +98,13 @@ class Link:
     async def probe(self) -> bool:
         """Whether the peer answers over this link now."""
         return await self._control.probe()
+
+    async def measure(self, seconds: float) -> float | None:
+        """Fill the bulk connection for this long: bits per second, None where there is none."""
+        if self._bulk is None or not self._bulk.is_open:
+            return None
+        self.bits_per_second = await self._bulk.measure(seconds) or self.bits_per_second
+        return self.bits_per_second
 
     def end(self, reason: str) -> None:
         """Cut the link; `run` returns."""

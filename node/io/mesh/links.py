@@ -15,6 +15,7 @@ from node.io.mesh.greeting import GreetingStream
 from node.io.mesh.limits import MeshLimits
 from node.io.mesh.link import Link, LinkFacts
 from node.io.mesh.outbox import Outbox
+from node.io.mesh.relay import Relay
 from node.io.mesh.standing import Standing
 from node.io.wakeup import Wakeup
 from node.log import logger
@@ -25,10 +26,11 @@ from node.model.register import LinkRecord
 from node.wire.codec import Codec
 from node.wire.frame import FrameError
 from node.wire.handshake import Bearing, printable_failure
-from node.wire.message import AddressesKnown
+from node.wire.message import AddressesKnown, Relayed
 
 ADDRESSES_PER_MESSAGE = 64
 ADOPTABLE_MAX = 64
+CLOCK_SKEW_SECONDS_WARN = 30.0
 ADOPTABLE_SECONDS = 60.0
 
 OnIntroduced = Callable[[Mapping[NodeId, tuple[Address, ...]]], None]
@@ -57,6 +59,7 @@ class Links:
         self.greeting: set[NodeId] = set()
         """Peers that this node is greeting, as the one that dialled."""
         self.on_introduced: OnIntroduced | None = None
+        self.relay = Relay(standing.node, self.send, table.is_admitted)
         self._events = events
         self._links: dict[NodeId, Link] = {}
         self._failures: dict[NodeId, tuple[Address, Failure]] = {}
@@ -68,6 +71,10 @@ class Links:
         """The link with a peer, where one stands."""
         link = self._links.get(peer)
         return link if link is not None and link.is_open else None
+
+    def open_links(self) -> list[Link]:
+        """Every link that stands."""
+        return [link for link in self._links.values() if link.is_open]
 
     def send(self, peer: NodeId, message: PeerMessage) -> bool:
         """Queue a message; False where it can't go."""
@@ -169,7 +176,9 @@ class Links:
         if link is None:
             return None
         is_same_process = link.facts.process == facts.process
-        if is_same_process:
+        if is_same_process and link.facts.via and not facts.via:
+            return None  # a direct way is better than one through another node
+        if is_same_process and bool(link.facts.via) == bool(facts.via):
             is_by_lower = facts.is_dialled == (self.standing.node < facts.peer)
             if link.facts.is_dialled == facts.is_dialled or is_by_lower:
                 return None
@@ -230,7 +239,11 @@ class Links:
         self._failures.pop(facts.peer, None)
         self._told_refused.discard(facts.peer)
         self.heard.forget(facts.peer)
-        self.table.linked(facts.peer, facts.address)
+        self.table.linked(facts.peer, None if facts.via else facts.address)
+        skew = facts.clock_skew_seconds
+        if skew is not None and abs(skew) > CLOCK_SKEW_SECONDS_WARN:
+            side = "ahead of" if skew > 0 else "behind"
+            _log.warning("the clock of %s is %.0f s %s this one's", facts.name, abs(skew), side)
         await self.deliver(
             PeerUp(peer=facts.peer, address=facts.address, name=facts.name, version=facts.version)
         )
@@ -238,10 +251,14 @@ class Links:
         self._exchange_addresses(facts)
         reason = await link.run(lambda message: self._receive(link, message))
         _log.debug("link with %s (%s) ended: %s", facts.name, short(facts.peer), reason)
+        self.relay.link_down(facts.peer)
         await self.deliver(PeerDown(peer=facts.peer, refused=False, reason=reason))
         return False
 
     async def _receive(self, link: Link, message: PeerMessage) -> None:
+        if isinstance(message, Relayed):
+            self.relay.take(link.facts.peer, message)
+            return
         if isinstance(message, AddressesKnown):
             self._learn(message)
         if link.is_open:
@@ -256,6 +273,8 @@ class Links:
         ]
         if known:
             self.send(facts.peer, AddressesKnown(addresses=tuple(known[:ADDRESSES_PER_MESSAGE])))
+        if facts.via:
+            return
         news = AddressesKnown(addresses=((str(facts.peer), without_scope(facts.address)),))
         for other in list(self._links):
             if other != facts.peer:

@@ -9,45 +9,36 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 
 from node.core.peer_table import PeerPolicy, PeerTable
 from node.io import clock
-from node.io.identity import Identity, is_node_id
+from node.io.identity import Identity
 from node.io.interfaces import (
     advertised_addresses,
-    dial_order,
     hardware_ports,
     list_interfaces,
     plain_host,
 )
+from node.io.mesh.approvals import Approvals
 from node.io.mesh.calls import Calls
-from node.io.mesh.channel import CONNECTION_ERRORS, close_stream, describe
 from node.io.mesh.door import Door, OnDecline, OnJoin
 from node.io.mesh.event import JoinGranted, MeshEvent, PeerMessage
-from node.io.mesh.greeting import Dialler, GreetingStream, Met, code_proof, proofs_equal
-from node.io.mesh.invitations import Invitations, code_key
+from node.io.mesh.invitations import Invitations
+from node.io.mesh.joining import Joining
 from node.io.mesh.limits import MeshLimits
 from node.io.mesh.links import Links, OnIntroduced
 from node.io.mesh.listen import listen
-from node.io.mesh.reach import Missed, Reached, Reacher
+from node.io.mesh.reach import Reacher
 from node.io.mesh.standing import Standing
-from node.model.errors import (
-    BusyError,
-    ConflictError,
-    Failure,
-    RefusedError,
-    TimeoutExpiredError,
-    UnreachableError,
-    UsageError,
-)
-from node.model.ids import ClusterId, NodeId
+from node.model.errors import Failure, UnreachableError
+from node.model.ids import ClusterId, NodeId, short
 from node.model.machine import Address
-from node.model.register import LinkRecord
+from node.model.register import JoinFigures, JoinRequest, LinkRecord
 from node.wire.handshake import (
     PROTOCOL,
-    Granted,
-    Verdict,
     cluster_hint,
     printable,
-    printable_failure,
 )
+
+PINGS = 5
+"""Round trips of which the best is told."""
 
 
 class MeshSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +53,8 @@ class MeshSettings(msgspec.Struct, frozen=True, kw_only=True):
     """0 asks for a free one."""
     trust: str = "invite"
     """`invite`, or `lan`: whoever proves an id may join."""
+    secret_key: bytes = b""
+    """As from `load_secret`: whoever knows it may join."""
     version: str = ""
     limits: MeshLimits = MeshLimits()
     policy: PeerPolicy = PeerPolicy()
@@ -81,6 +74,7 @@ class Mesh:
             settings.version,
         )
         self._standing.set_cluster(settings.cluster, settings.cluster_name)
+        self.set_secret(settings.secret_key)
         events, received = anyio.create_memory_object_stream[MeshEvent](
             settings.limits.received_max
         )
@@ -89,8 +83,10 @@ class Mesh:
         self._links = Links(self._standing, self._table, settings.limits, events)
         self._invitations = Invitations()
         self._reacher = Reacher(settings.limits)
-        self._door = Door(self._links, identity, self._invitations)
+        self._approvals = Approvals(settings.limits)
+        self._door = Door(self._links, identity, self._invitations, self._approvals)
         self._calls = Calls(self._links, identity, self._reacher)
+        self.joining = Joining(self._links, identity, self._reacher, self._door)
         self._ports: dict[str, str] = {}
         self._address: Address | None = None
 
@@ -191,7 +187,24 @@ class Mesh:
             self._links.cut_all("this node has joined another cluster")
             self._links.forget_strangers()
             self._invitations.clear()
+            self._approvals.clear()
             self._retry()
+
+    @property
+    def trust(self) -> str:
+        """`invite`, `lan`, or `secret`: whoever has the file joins."""
+        return self._standing.trust
+
+    def set_secret(self, key: bytes) -> None:
+        """Let whoever knows this secret join, and nobody by the one before."""
+        self._standing.set_secret(key)
+
+    def withdraw_invites(self) -> int:
+        """No open code and no waiting machine gets in any more; how many there were."""
+        count = self._invitations.open_count(clock.wall()) + len(self._approvals.requests())
+        self._invitations.clear()
+        self._approvals.clear()
+        return count
 
     def set_admitted(
         self,
@@ -228,6 +241,7 @@ class Mesh:
         self._links.interfaces = list_interfaces(self._ports)
         self._table.network_changed(clock.monotonic())
         self._links.bell.ring()
+        self._calls.improve_bell.ring()
 
     def links(self) -> tuple[LinkRecord, ...]:
         """The link with every member, or why there is none."""
@@ -244,6 +258,25 @@ class Mesh:
         adopt. The larger one is adopted, of two single nodes the one with the lesser hint.
         """
         return self._links.where_to_join()
+
+    async def ping(self, peer: NodeId, measure_seconds: float = 0.0) -> LinkRecord:
+        """The link with a member, its round trip (and what it carries) measured now.
+
+        Raises:
+            UnreachableError: there is no link; says why.
+        """
+        link = self._links.get(peer)
+        if link is None:
+            known = [one for one in self.links() if one.peer == peer]
+            failure = known[0].failure if known else None
+            raise UnreachableError(
+                failure or Failure(code="no_link", message=f"{short(peer)} is no member")
+            )
+        for _ in range(PINGS):
+            await link.probe()
+        if measure_seconds:
+            await link.measure(measure_seconds)
+        return link.record()
 
     def has_bulk(self, peer: NodeId) -> bool:
         """Whether snapshots for the peer have a connection of their own."""
@@ -282,110 +315,24 @@ class Mesh:
     async def join(
         self, code: str, address: Address, is_free: Callable[[], bool] = lambda: True
     ) -> JoinGranted:
-        """Ask the node at an address to let this node into its cluster.
+        """Ask the node at an address to let this node into its cluster; see `Joining.join`."""
+        return await self.joining.join(code, address, is_free)
 
-        The code proves the right to; empty where both sides trust the network. Changes nothing
-        here: `set_cluster` and `set_admitted` follow. Meanwhile the door lets nobody in, and what
-        is granted is given back where `is_free` has become false.
+    def judge_request(self, request: str, *, approve: bool) -> JoinRequest:
+        """Let a machine in that asks this node, or send it away.
 
         Raises:
-            BusyError: this node joins or lets in another one at this moment.
-            ConflictError: it was granted, but this node is not free to go over any more.
-            UsageError: the code is no code, or the address is this node's own.
-            UnreachableError: no node answers there.
-            RefusedError: it says no, or does not know the code either.
-            TimeoutExpiredError: the cluster did not decide in time.
+            NotFoundError: nobody asks by that id.
         """
-        if not code and self._settings.trust != "lan":
-            raise UsageError.because(
-                "invite_needed", "a code is needed to join", "`exoctl cluster invite` makes one"
-            )
-        key = code_key(code) if code else b""
-        if self._door.is_joining or self._door.is_admitting:
-            doing = "joins a cluster" if self._door.is_joining else "lets another node in"
-            raise BusyError.because(
-                "join_busy", f"{self._settings.name} {doing} at this moment", "try again"
-            )
-        self._door.is_joining = True
-        try:
-            return await self._join(key, address, is_free)
-        finally:
-            self._door.is_joining = False
+        return self._approvals.judge(request, approve=approve)
 
-    async def _join(self, key: bytes, address: Address, is_free: Callable[[], bool]) -> JoinGranted:
-        reached = await self._reach(address)
-        try:
-            with anyio.fail_after(self._settings.limits.join_seconds):
-                return await self._ask_to_join(reached, key, is_free)
-        except TimeoutError:
-            raise TimeoutExpiredError.because(
-                "join_timeout",
-                f"{address} did not answer within {self._settings.limits.join_seconds:.0f} s",
-                "check that the cluster has a master, then try again: the code is still good",
-            ) from None
-        except CONNECTION_ERRORS as error:
-            raise UnreachableError.because(
-                "join_interrupted", f"{address}: {describe(error)}", "try again"
-            ) from error
-        finally:
-            with anyio.CancelScope(shield=True):
-                await close_stream(reached.stream)
+    def watch_requests(self, on_change: Callable[[], None]) -> None:
+        """Have it called whenever somebody asks to be let in, or does not any more."""
+        self._approvals.on_change = on_change
 
-    async def _reach(self, address: Address) -> Reached:
-        missed: list[Missed] = []
-        addresses = dial_order((address,), self._links.interfaces)
-        reached = await self._reacher.reach_first(addresses, None, missed.append)
-        if reached is None:
-            raise UnreachableError(
-                missed[-1].failure
-                if missed
-                else Failure(code="unreachable", message=f"{address}: no interface leads there")
-            )
-        return reached
-
-    async def _ask_to_join(
-        self, reached: Reached, key: bytes, is_free: Callable[[], bool]
-    ) -> JoinGranted:
-        own = self._standing
-        wire = GreetingStream(reached.stream)
-        dialler = Dialler(wire, self._identity)
-        met = await dialler.introduce(own.bearing(), "join", reached.server, reached.certificate)
-        self._check_host(met, reached.address, key)
-        answer = await dialler.prove(met, code_key=key)
-        if isinstance(answer, Verdict):
-            refusal = answer.refusal or Failure(code="refused", message="no reason was given")
-            raise RefusedError(printable_failure(refusal))
-        if key and not proofs_equal(answer.code_proof, code_proof(key, met.exchange, "server")):
-            raise RefusedError.because(
-                "wrong_cluster",
-                f"the node at {reached.address} does not know the code",
-                "check the address; somebody may pose as the cluster",
-            )
-        if not is_free():
-            declined = Failure(
-                code="join_declined",
-                message=f"{own.name} is not alone any more: it stays in its own cluster",
-                node=own.name,
-            )
-            await wire.send(Verdict(refusal=declined))
-            raise ConflictError(declined)
-        return _granted(answer, met, reached.address)
-
-    def _check_host(self, met: Met, address: Address, key: bytes) -> None:
-        if met.peer == self.node:
-            raise UsageError.because(
-                "join_self", f"{address} is this node itself, or a copy of its state directory"
-            )
-        if met.bearing.protocol != PROTOCOL:
-            refusal = self._standing.judge(met.peer, met.bearing)
-            assert refusal is not None, "another protocol is always refused"
-            raise RefusedError(refusal)
-        if not key and met.bearing.trust != "lan":
-            raise RefusedError.because(
-                "invite_needed",
-                f"{printable(met.bearing.name)} at {address} admits nodes by invitation only",
-                "on it: `exoctl cluster invite`; here: `exoctl cluster join CODE`",
-            )
+    def join_figures(self) -> JoinFigures:
+        """Who asks this node, and whom it asks."""
+        return JoinFigures(requests=self._approvals.requests(), asking=self.joining.asking)
 
     async def _serve(
         self, listeners: Sequence[SocketListener], task_status: TaskStatus[None]
@@ -395,9 +342,11 @@ class Mesh:
         self._standing.port = int(port)
         self.network_changed()
         async with anyio.create_task_group() as group:
+            self.joining.group = group
             for listener in listeners:
                 group.start_soon(self._door.serve, listener, group)
             group.start_soon(self._calls.run, group)
+            group.start_soon(self._calls.improve, group)
             group.start_soon(self._watch_network)
             task_status.started()
 
@@ -424,13 +373,3 @@ class Mesh:
     def _retry(self) -> None:
         self._table.retry_all(clock.monotonic())
         self._links.bell.ring()
-
-
-def _granted(answer: Granted, met: Met, address: Address) -> JoinGranted:
-    others = ((NodeId(node), where) for node, where in answer.addresses if is_node_id(node))
-    return JoinGranted(
-        cluster=ClusterId(answer.cluster),
-        cluster_name=printable(answer.cluster_name),
-        member=met.peer,
-        addresses=((met.peer, address), *others),
-    )

@@ -13,6 +13,7 @@ from anyio.streams.tls import TLSStream
 from node.io.mesh import tls
 from node.io.mesh.channel import CONNECTION_ERRORS, close_stream
 from node.io.mesh.limits import MeshLimits
+from node.io.mesh.relay import RELAYED, RelayStream
 from node.model.errors import Failure
 from node.model.ids import NodeId, short
 from node.model.machine import Address
@@ -28,6 +29,8 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True):
     server: NodeId
     certificate: bytes
     stream: TLSStream
+    via: NodeId = NodeId("")
+    """The member that passes the bytes on, where there is one."""
 
 
 class Missed(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +92,30 @@ class Reacher:
                 await close_stream(found.stream)
             raise
         return reached[0] if reached else None
+
+    async def reach_through(self, stream: RelayStream) -> Reached | None:
+        """Do TLS with the node at the other end of a stream through a third; None where it is not
+        there.
+        """
+        reached = None
+        try:
+            with anyio.fail_after(self._limits.handshake_seconds):
+                wrapped = await tls.wrap(stream, self._context, server_side=False)
+                server, certificate = tls.server_of(wrapped)
+            if server == stream.peer:
+                reached = Reached(
+                    address=RELAYED,
+                    server=server,
+                    certificate=certificate,
+                    stream=wrapped,
+                    via=stream.via,
+                )
+        except (TimeoutError, *CONNECTION_ERRORS):
+            reached = None
+        finally:
+            if reached is None:
+                await close_stream(stream)
+        return reached
 
     async def _reach(self, address: Address) -> Reached:
         try:

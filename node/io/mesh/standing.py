@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from node.io import clock
 from node.model.errors import Failure
 from node.model.ids import ClusterId, NodeId, short
 from node.wire.handshake import PROTOCOL, Bearing, cluster_hint, printable
@@ -16,6 +17,7 @@ class Standing:
         self.name = name
         self.trust = trust
         self.version = version
+        self.secret_key = b""
         self.port = 0
         self.master: NodeId | None = None
         """Whom one that joins should know first."""
@@ -34,6 +36,12 @@ class Standing:
     def revoked(self) -> frozenset[NodeId]:
         """Who was removed."""
         return self._revoked
+
+    def set_secret(self, key: bytes) -> None:
+        """Whoever knows it may join; empty: there is none."""
+        self.secret_key = key
+        if self.trust != "lan":
+            self.trust = "secret" if key else "invite"
 
     def set_cluster(self, cluster: ClusterId, name: str) -> None:
         """Belong to this cluster from now on; its members come with `set_members`."""
@@ -60,13 +68,19 @@ class Standing:
             members=len(self._admitted | {self.node}),
             trust=self.trust,
             version=self.version,
+            wall=clock.wall(),
         )
 
     def would_adopt(self, bearing: Bearing) -> bool:
         """Whether this node, alone, should join that other cluster without being invited."""
-        if self.trust != "lan" or bearing.trust != "lan" or self._admitted:
+        if self.trust == "invite" or bearing.trust != self.trust or self._admitted:
             return False
         return bearing.members > 1 or bearing.cluster < self._hint
+
+    @staticmethod
+    def skew_seconds(bearing: Bearing) -> float | None:
+        """How far the other's clock is ahead of this one's; None where it does not say."""
+        return bearing.wall - clock.wall() if bearing.wall else None
 
     def judge(self, peer: NodeId, bearing: Bearing) -> Failure | None:
         """Why there may be no link with a peer that proved its id; None where there may."""

@@ -10,7 +10,7 @@ FIRST ?= 0
 NODES ?=
 ARGS ?=
 
-.PHONY: setup run test coverage check format bench simulate simulate-idle chaos fuzz netns screenshots lock clean
+.PHONY: setup run test coverage check format bench exactness simulate simulate-idle chaos fuzz netns screenshots lock clean
 
 setup: $(READY)
 
@@ -63,6 +63,9 @@ format: setup
 
 bench: setup
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
+
+exactness: setup
+	@$(BIN)/python -m tests.mlx.exactness $(ARGS)
 
 simulate: setup
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST) $(if $(NODES),--nodes $(NODES)) $(ARGS)

@@ -9,6 +9,7 @@ from node.config import environment_value
 from node.version import __version__
 from tui.commands import (
     approval,
+    bench,
     chat,
     cluster,
     config,
@@ -77,6 +78,7 @@ def build() -> typer.Typer:
     add_command(app, "load", load.load, panel=_RUN)
     add_command(app, "unload", load.unload, panel=_RUN)
     add_command(app, "ps", instances.ps, panel=_RUN)
+    add_command(app, "bench", bench.bench, panel=_RUN)
     app.add_typer(_models(), name="model", rich_help_panel=_RUN)
     app.add_typer(_downloads(), name="download", rich_help_panel=_RUN)
 

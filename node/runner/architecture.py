@@ -18,8 +18,12 @@ from node.runner.failures import RunnerError
 TRACE_TOKENS = (1, 2, 3)
 Path = tuple[Any, ...]
 """Way through nested tuples, lists and dicts to an array; () for the array itself."""
-INEXACT = ("bailing_moe_v3", "deepseek_v41")
-"""Families that the tests found to give other tokens in stages than whole: refused, not served."""
+INEXACT = {
+    "bailing_moe_v3": "in stages this family gives other tokens than whole",
+    "deepseek_v41": "in stages this family gives other tokens than whole",
+    "nanochat": "on a processor its answers change from run to run, so no split could be checked",
+}
+"""Families that the tests found not to be exact in stages: refused, not served."""
 HIDDEN_PATHS: tuple[Path, ...] = ((), (0,))
 """Where a layer's return holds the hidden state: alone, or first."""
 
@@ -261,8 +265,9 @@ def trace(model: Any) -> Architecture:
         RunnerError: it can't be cut at all, with the reason.
     """
     layers = find_layers(model)
-    if getattr(model, "model_type", "") in INEXACT:
-        raise not_cuttable("in stages this family gives other tokens than whole")
+    inexact = INEXACT.get(getattr(model, "model_type", ""))
+    if inexact is not None:
+        raise not_cuttable(inexact)
     if len({id(layer) for layer in layers}) != len(layers):
         raise not_cuttable("the same layer is used more than once")
     caches = make_prompt_cache(model)

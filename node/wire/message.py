@@ -163,7 +163,7 @@ class PieceSent(msgspec.Struct, frozen=True, tag="piece", kw_only=True):
 
 PIECE_BYTES = 256 * 1024
 """Of one `PieceSent`."""
-PIECES_BYTES_MAX = 1024 * 1024
+PIECES_BYTES_MAX = 4 * 1024 * 1024
 """Of what is asked for at once."""
 
 

@@ -10,6 +10,8 @@ import sys
 NAMES = (
     *("startup", "idle", "failover", "streaming", "first_paint", "log_file", "commit", "million"),
     "links",
+    "download",
+    "spread",
 )
 
 

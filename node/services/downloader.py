@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import anyio
 import anyio.to_thread
 import msgspec
 
 from node.core import download_queue
-from node.core.download_queue import Job, Queue
+from node.core.download_queue import Job, Queue, Trouble
 from node.core.pace import Pace, RateWindow
 from node.core.refusal import Refusal
 from node.io import clock
@@ -24,10 +25,10 @@ from node.model.download import (
     PullModel,
     SteerDownload,
 )
-from node.model.errors import BusyError
+from node.model.errors import BusyError, ExoctlError
 from node.model.ids import ModelId
 from node.model.register import DownloadFigures, DownloadRecord
-from node.services.fetch import Fetch, Progress, recall
+from node.services.fetch import Progress, recall
 from node.wire.surface import error_of_kind
 
 TICK_SECONDS = 0.5
@@ -39,6 +40,14 @@ STOP_SECONDS = 10.0
 _log = logger("downloads")
 
 DownloadOrder = PullModel | SteerDownload | PrioritiseDownload | LimitDownloads
+
+
+class Fetcher(Protocol):
+    """What brings a model here: `services.fetch`."""
+
+    async def run(self, job: Job, progress: Progress, came: Callable[[int], None]) -> None:
+        """Bring it, or raise an `ExoctlError`; may be cancelled at any point."""
+        ...
 
 
 class _Run:
@@ -63,7 +72,7 @@ class Downloader:
         self,
         root: Path,
         queue_file: QueueFile,
-        fetch: Fetch,
+        fetch: Fetcher,
         pace: Pace,
         on_complete: Callable[[], None],
     ) -> None:
@@ -97,6 +106,11 @@ class Downloader:
                 if self._is_dirty:
                     await self._save()
                 await self._wakeup.wait(TICK_SECONDS if self._runs else self._idle_seconds(turn))
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the queue of before has been read."""
+        return self._is_loaded
 
     def figures(self) -> DownloadFigures:
         """The queue as others see it, in its order."""
@@ -183,10 +197,12 @@ class Downloader:
             with run.scope:
                 await self._fetch.run(job, run.progress, lambda count: _came(run, count))
                 run.progress.phase = "complete"
-        except HubError as error:
+        except ExoctlError as error:
             _log.warning("%s: %s", job.model, error.failure.message)
             self._settle(job, run)
-            self._queue = download_queue.failed(self._queue, job.model, error.trouble, clock.wall())
+            stands = Trouble(failure=error.failure, is_passing=False)
+            trouble = error.trouble if isinstance(error, HubError) else stands
+            self._queue = download_queue.failed(self._queue, job.model, trouble, clock.wall())
         else:
             self._settle(job, run)
             if run.progress.phase == "complete":

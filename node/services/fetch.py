@@ -28,6 +28,7 @@ from node.io.hub.transfer import OnBytes, Transfer, disk_trouble
 from node.io.model_store.hub_cache import Repository
 from node.io.model_store.weight_files import INDEX_BYTES_MAX, NONSENSE
 from node.model.download import Listing, RemoteFile
+from node.model.errors import UsageError
 
 FILES_AT_ONCE = 4
 HEADROOM_BYTES = 512 * 1024 * 1024
@@ -386,7 +387,10 @@ def _named_in_index(repository: Repository, file: RemoteFile) -> set[str]:
 
 def recall(root: Path, job: Job) -> Progress | None:
     """How far a job of before is, from what lies on the disk alone; None where it is not known."""
-    repository = Repository(root, job.model)
+    try:
+        repository = Repository(root, job.model)
+    except UsageError:
+        return None
     listing = repository.listing(job.commit) if job.commit else None
     if listing is None:
         return None

@@ -72,7 +72,7 @@ class Transfer:
             async with self._request(url, headers, part.length) as response:
                 skip = _check(response, part, what, has_token="Authorization" in headers)
                 await self._receive(response, part, skip, on_bytes)
-        except httpx2.TooManyRedirects as error:
+        except (httpx2.TooManyRedirects, httpx2.InvalidURL) as error:
             raise HubError(hub_trouble.changed(what, f"{error}")) from error
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
             raise HubError(hub_trouble.unreachable(what, str(error) or "no connection")) from error
@@ -104,7 +104,7 @@ class Transfer:
                         if len(found) >= skip + end - first:
                             break
                 return bytes(found[skip : skip + end - first])
-        except httpx2.HTTPError as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise HubError(
                 hub_trouble.unreachable(what, str(error) or type(error).__name__)
             ) from error

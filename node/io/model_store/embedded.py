@@ -268,14 +268,19 @@ async def convert_file(
     Raises:
         ExoctlError: it could not, with what the child said.
     """
-    with anyio.fail_after(CONVERT_SECONDS_MAX):
-        done = await anyio.run_process(
-            (*command, str(source), str(target)),
-            check=False,
-            cwd=target.parent,
-            env={**child_environment(environment), "TMPDIR": str(target.parent)},
-            start_new_session=True,
-        )
+    try:
+        with anyio.fail_after(CONVERT_SECONDS_MAX):
+            done = await anyio.run_process(
+                (*command, str(source), str(target)),
+                check=False,
+                cwd=target.parent,
+                env={**child_environment(environment), "TMPDIR": str(target.parent)},
+                start_new_session=True,
+            )
+    except TimeoutError:
+        raise TimeoutExpiredError.because(
+            "convert_timeout", f"converting {source} took longer than {CONVERT_SECONDS_MAX:.0f} s"
+        ) from None
     last = _Line()
     with contextlib.suppress(*NONSENSE):
         last = _line.decode((done.stdout.strip().splitlines() or [b""])[-1])

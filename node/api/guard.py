@@ -29,6 +29,8 @@ INFERENCE_PATHS = frozenset(
 )
 """What a token of scope `inference` opens, and the models by their name."""
 _MODEL_PATH = "/v1/models/"
+_OLLAMA = "/ollama"
+"""Ollama's paths are served under it too."""
 ScopeOf = Callable[[bytes], str | None]
 """The scope of a named token; None where it is none."""
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
@@ -150,7 +152,7 @@ class Guard:
                 "send `Authorization: Bearer TOKEN`; on the node: exoctl token create NAME",
             )
         path = str(scope["path"])
-        is_inference = path in INFERENCE_PATHS or (
+        is_inference = path.removeprefix(_OLLAMA) in INFERENCE_PATHS or (
             path.startswith(_MODEL_PATH) and scope["method"] in ("GET", "HEAD")
         )
         if granted != "admin" and not is_inference:

@@ -243,6 +243,8 @@ SCOPES = {INFERENCE: "inference", ADMIN: "admin"}
     [
         ("POST", "/v1/chat/completions", ("authorization", b"Bearer " + INFERENCE), 200),
         ("POST", "/v1/messages", ("x-api-key", INFERENCE), 200),
+        ("POST", "/ollama/api/chat", ("x-api-key", INFERENCE), 200),
+        ("POST", "/ollama/api/delete", ("x-api-key", INFERENCE), 403),
         ("GET", "/v1/models/owner/model", ("authorization", b"bearer " + INFERENCE), 200),
         ("DELETE", "/v1/models/owner/model", ("authorization", b"Bearer " + INFERENCE), 403),
         ("GET", "/v1/cluster/state", ("authorization", b"Bearer " + INFERENCE), 403),

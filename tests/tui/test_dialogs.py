@@ -208,7 +208,7 @@ async def test_a_machine_that_asks_is_noticed_and_judged(key: str, *, approve: b
     async with play.app.run_test(size=(120, 40), notifications=True) as pilot:
         play.start()
         await until_shown(play, pilot, "mini wants to join")
-        await pilot.press("a")
+        await pilot.press("A")
         shown = await until_shown(play, pilot, "asks to be let in")
         assert "281 604" in shown
         await pilot.press(key)

@@ -77,7 +77,7 @@ GLOBAL_ACTIONS = (
         id="global.requests",
         title="Machines that ask to join",
         command="requests",
-        keys=("a",),
+        keys=("A",),
         is_writing=True,
     ),
     Action(

@@ -36,7 +36,7 @@ async def join_by_approval(console: Console, handle: NodeHandle, address: Addres
     request = await handle.ask_to_join(address)
     console.say(f"{request.name} ({short(request.node)}) at {request.address} was asked.")
     console.say(f"Both screens must show {grouped(request.code)}; approve it there:")
-    console.say("  `a` in the app, or `exoctl cluster approve`")
+    console.say("  `A` in the app, or `exoctl cluster approve`")
     try:
         console.confirm(f"Does {request.name} show {grouped(request.code)} too?")
     except BaseException:

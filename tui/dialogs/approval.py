@@ -106,7 +106,7 @@ class AskDialog(ModalScreen[None]):
             yield Static(grouped(request.code), id="code", markup=False)
             yield Static(
                 written(
-                    f"{request.name} at {request.address} was asked: there `a` lets this node in."
+                    f"{request.name} at {request.address} was asked: there `A` lets this node in."
                     f" Does its screen show the same digits?"
                 ),
                 id="ask-words",

@@ -138,7 +138,7 @@ def _about_requests(registers: Registers) -> list[Notice]:
             level="warn",
             title=f"{request.name} wants to join",
             text=f"Its screen must show {text.grouped(request.code)}.",
-            key="a lets it in or denies it",
+            key="A lets it in or denies it",
         )
         for _, request in waiting_requests(registers)
     ]

@@ -138,7 +138,7 @@ class Asking:
             raise TimeoutExpiredError.because(
                 "join_not_approved",
                 f"nobody approved it within {seconds:.0f} s",
-                "approve it on a member (`a` in the app, or `exoctl cluster approve`), ask again",
+                "approve it on a member (`A` in the app, or `exoctl cluster approve`), ask again",
             )
         if isinstance(self._outcome, ExoctlError):
             raise self._outcome

@@ -138,6 +138,7 @@ def test_following_as_ndjson_gives_the_state_then_events_then_heartbeats(
         "node": node_id("mini-2"),
         "reason": "x",
         "at": None,
+        "stopped": False,
     }
 
 

@@ -46,6 +46,7 @@ from node.services.admission import Admission
 from node.services.background import background_tasks
 from node.services.control_plane import ControlPlane
 from node.services.embedded import EmbeddedHandle, Surroundings
+from node.services.remote_logs import RemoteLogs
 from node.services.reporter import Reporter
 from node.services.streams import StreamMessage
 from node.services.work_plane import WorkPlane
@@ -58,6 +59,8 @@ from node.wire.message import (
     Leaving,
     ListingAsked,
     ListingTold,
+    LogAnswered,
+    LogAsked,
     OrderAnswered,
     OrderSent,
     PieceAsked,
@@ -158,7 +161,9 @@ class Node:
         self.reporter = self._make_reporter()
         self.mesh.watch_requests(lambda: self.reporter.gather_now("joins"))
         self.work.on_models_changed = self._models_changed
+        self.remote_logs = RemoteLogs(self.mesh.send, tasks)
         self.handle = EmbeddedHandle(self.control, self.work.requests, self._surroundings())
+        self.remote_logs.read = self.handle.own_logs
         self.control.store.on_change(self._state_changed)
 
     def _mesh_settings(self) -> MeshSettings:
@@ -190,6 +195,7 @@ class Node:
             search=self.work.hub.search,
             describe=self.work.cards.describe,
             stop=_ask_own_process_to_stop,
+            remote_logs=self.remote_logs.ask,
         )
 
     def _make_reporter(self) -> Reporter:
@@ -321,6 +327,8 @@ class Node:
     def _receive(self, peer: NodeId, message: PeerMessage) -> None:
         if isinstance(message, ReplicaMessage):
             self.control.router.receive(peer, message)
+        elif isinstance(message, LogAsked | LogAnswered):
+            self.remote_logs.on_message(peer, message)
         elif isinstance(message, StreamMessage):
             self.work.streams.on_message(peer, message)
         else:

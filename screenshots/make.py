@@ -7,7 +7,7 @@ not.
 
 import argparse
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import anyio
@@ -16,37 +16,30 @@ import msgspec
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
+from node.core.apply import apply, read_event  # noqa: E402
 from node.core.facts import facts_from  # noqa: E402
 from node.core.placement.plan import plan  # noqa: E402
+from node.handle import LocalView  # noqa: E402
 from node.model.command import Wish  # noqa: E402
-from node.model.ids import ModelId  # noqa: E402
+from node.model.event import NodeLost  # noqa: E402
+from node.model.ids import ModelId, NodeId  # noqa: E402
+from node.model.register import Register  # noqa: E402
 from node.model.request import GenerationItem, GenerationRequest  # noqa: E402
 from node.model.session import Entry  # noqa: E402
+from node.model.state import Snapshot, State  # noqa: E402
 from node.model.topology import Plan  # noqa: E402
-from tests.fakes.cluster import Cluster  # noqa: E402
 from tests.fakes.handle import FakeHandle  # noqa: E402
 from tests.fakes.screen import Screenplay  # noqa: E402
 from tests.fakes.snapshots import screen_svg, settle, write_png  # noqa: E402
+from tui.actions.everywhere import VIEWS  # noqa: E402
 from tui.app_options import AppOptions  # noqa: E402
+from tui.bridge.inbox import Connected, Streamed  # noqa: E402
 from tui.bridge.recording import fold, read_recording  # noqa: E402
 
 WIDE, SMALL = (160, 45), (100, 30)
 RECORDING, ANSWER = HERE / "recording.ndjson", HERE / "answer.ndjson"
 QUESTION = "What is the capital of France, and what is it known for?"
-
-Picture = tuple[str, tuple[int, int], tuple[str, ...]]
-"""View, size, keys pressed before it is drawn."""
-
-PICTURES: dict[str, Picture] = {
-    "overview": ("overview", WIDE, ()),
-    "overview-small": ("overview", SMALL, ()),
-    "nodes": ("nodes", SMALL, ()),
-    "placements": ("placements", WIDE, ()),
-    "events": ("events", SMALL, ()),
-    "chat": ("chat", SMALL, (*QUESTION, "enter")),
-    "place": ("overview", (120, 36), ("n", "enter")),
-    "light": ("overview", SMALL, ()),
-}
+BEFORE_LOSS_SECONDS = 4.0
 
 
 class RecordedHandle(FakeHandle):
@@ -64,29 +57,95 @@ class RecordedHandle(FakeHandle):
             yield msgspec.json.decode(line, type=GenerationItem)
 
 
-async def draw(name: str, cluster: Cluster, entries: Sequence[Entry], theme: str) -> str:
-    """One picture as SVG."""
-    view, size, keys = PICTURES[name]
-    options = AppOptions(animations=False, view=view, theme=theme)
-    play = Screenplay(cluster, options, entries=list(entries), handle=RecordedHandle)
-    async with play.app.run_test(size=size) as pilot:
-        play.start()
-        await settle(play, pilot)
-        for key in keys:
-            await pilot.press(key)
-            await settle(play, pilot)
-        svg = screen_svg(play.app)
-    play.close()
-    return svg
+class Show:
+    """The app over a recording that is played item by item, as fast as it is drawn."""
+
+    def __init__(self, recording: Path) -> None:
+        self.items = list(read_recording(recording))
+        run = fold(self.items)
+        self.play = Screenplay(
+            (run.state, run.registers),
+            AppOptions(animations=False, source="recorded"),
+            entries=run.entries,
+            handle=RecordedHandle,
+        )
+        self._place = 0
+        self._state = State()
+        self._registers: dict[tuple[NodeId, str], Register] = {}
+
+    @property
+    def loss_at(self) -> float:
+        """When the first node was lost; the end where none was."""
+        for recorded in self.items:
+            item = recorded.item
+            if isinstance(item, Entry) and isinstance(read_event(item.payload), NodeLost):
+                return recorded.at - BEFORE_LOSS_SECONDS
+        return self.items[-1].at
+
+    def go_to(self, at: float) -> None:
+        """Have everything come that came until then."""
+        inbox = self.play.app.inbox
+        while self._place < len(self.items) and self.items[self._place].at <= at:
+            recorded = self.items[self._place]
+            self._place += 1
+            self.play.now = recorded.at
+            item = recorded.item
+            if isinstance(item, LocalView):
+                inbox.put(item)
+                continue
+            if isinstance(item, Snapshot):
+                self._state = item.state
+                inbox.put(Connected(self._state, {}))
+            elif isinstance(item, Entry):
+                self._state = apply(self._state, item)
+            elif isinstance(item, Register):
+                self._registers[item.node, type(item.value).__name__] = item
+            inbox.put(Streamed(item, self._state))
+            self.play.app.on_wake()
+        self.play.handle.fixed_state = self._state
+        self.play.handle.fixed_registers = dict(self._registers)
 
 
 async def draw_all(recording: Path = RECORDING) -> dict[str, str]:
     """Every picture as SVG, by name."""
-    run = fold(read_recording(recording))
+    show = Show(recording)
+    play = show.play
     drawn: dict[str, str] = {}
-    for name in PICTURES:
-        theme = "exoctl-light" if name == "light" else ""
-        drawn[name] = await draw(name, (run.state, run.registers), run.entries, theme)
+    async with play.app.run_test(size=WIDE) as pilot:
+
+        async def press(*keys: str) -> None:
+            for key in keys:
+                await pilot.press(key)
+                await settle(play, pilot)
+
+        async def keep(name: str) -> None:
+            await settle(play, pilot)
+            drawn[name] = screen_svg(play.app)
+
+        await settle(play, pilot)
+        show.go_to(show.loss_at)
+        await press("7", *QUESTION, "enter", "escape")
+        for size, suffix in ((WIDE, ""), (SMALL, "-small")):
+            await pilot.resize_terminal(*size)
+            for digit, (view, _) in enumerate(VIEWS, start=1):
+                await press(str(digit), *(("escape",) if view == "chat" else ()))
+                await keep(f"{view}{suffix}")
+        await pilot.resize_terminal(120, 36)
+        await press("1", "n", "enter", "down", "down", "down", "down")
+        await keep("place")
+        await press("escape", "m")
+        await keep("matrix")
+        await press("escape")
+        await pilot.resize_terminal(*SMALL)
+        assert play.app.main is not None
+        for theme in ("light", "contrast", "cb"):
+            play.app.theme = f"exoctl-{theme}"
+            await keep(theme)
+        play.app.theme = "exoctl-dark"
+        await pilot.resize_terminal(*WIDE)
+        show.go_to(show.items[-1].at)
+        await keep("loss")
+    play.close()
     return drawn
 
 

@@ -1,8 +1,8 @@
 """Record a real cluster for the pictures: `python screenshots/record.py`.
 
-Three nodes on this machine, the embedded model split over all of them and once on one, and two
-answers on their way when the recording ends: `recording.ndjson`. Before that one question and its
-answer, item by item: `answer.ndjson`.
+Three nodes on this machine, the embedded model split over all of them and once on one, two answers
+on their way, and then the loss of the node of the last stage: `recording.ndjson`. Before that one
+question and its answer, item by item: `answer.ndjson`.
 """
 
 import sys
@@ -22,15 +22,15 @@ from node.io import clock  # noqa: E402
 from node.model.command import Accepted, PlaceInstance, Wish  # noqa: E402
 from node.model.ids import InstanceId, ModelId, NodeId, RequestId  # noqa: E402
 from node.model.request import GenerationRequest, Message, Sampling  # noqa: E402
-from node.model.state import Snapshot, State  # noqa: E402
 from tests.e2e.conftest import MODEL, converted_model  # noqa: E402
-from tests.fakes.node_process import NodeProcesses  # noqa: E402
-from tui.bridge.recording import line_of  # noqa: E402
+from tests.fakes.node_process import NodeProcesses, wait_for  # noqa: E402
+from tui.bridge.recording import record as record_stream  # noqa: E402
 
 NAMES = ("north", "east", "south")
 QUESTION = "What is the capital of France, and what is it known for?"
 PROMPTS = ("Tell me a long story about a lighthouse keeper.", "Explain rain to a child, at length.")
-WATCH_SECONDS = 12.0
+WATCH_SECONDS = 20.0
+LOSS_SECONDS = 8.0
 
 
 async def place(handle: NodeHandle, nodes: tuple[NodeId, ...]) -> InstanceId:
@@ -55,7 +55,7 @@ def request_for(
 
 
 async def ask(handle: NodeHandle, prompt: str, instance: InstanceId) -> None:
-    async for _ in handle.generate(request_for(prompt, instance)):
+    async for _ in handle.generate(request_for(prompt, instance, tokens_max=2000)):
         pass
 
 
@@ -66,32 +66,28 @@ async def keep_answer(handle: NodeHandle, instance: InstanceId, path: Path) -> N
     await anyio.Path(path).write_bytes(lines)
 
 
-async def write(handle: NodeHandle, path: Path) -> None:
-    async with handle.subscribe(0) as items:
-        with path.open("wb") as file:
-            file.write(line_of(Snapshot(state=State()), clock.wall()))
-            local = await handle.local()
-            local = msgspec.structs.replace(local, state_directory="~/.local/state/exoctl")
-            file.write(line_of(local, clock.wall()))
-            async for item in items:
-                file.write(line_of(item, clock.wall()))
+async def keep(handle: NodeHandle, path: Path) -> None:
+    with path.open("wb") as file:
+        await record_stream(handle, file, clock.wall)
 
 
 async def record(folder: Path, nodes: NodeProcesses) -> None:
     """Run the cluster and keep what the first node's stream says."""
     members = nodes.cluster(*NAMES)
-    members[0].cli("wait", "--for", f"model={MODEL}", "--timeout", "60")
+    wait_for(lambda: members[0].json("model", "ls")["items"], "the model lies there", 60)
     async with (
         connect(parse_address(members[0].api)) as handle,
         anyio.create_task_group() as tasks,
     ):
-        tasks.start_soon(write, handle, folder / "recording.ndjson")
+        tasks.start_soon(keep, handle, folder / "recording.ndjson")
         whole = await place(handle, tuple(NodeId(node.node) for node in members))
         single = await place(handle, (NodeId(members[1].node),))
         await keep_answer(handle, whole, folder / "answer.ndjson")
         for prompt, instance in zip(PROMPTS, (whole, single), strict=True):
             tasks.start_soon(ask, handle, prompt, instance)
         await anyio.sleep(WATCH_SECONDS)
+        members[2].kill()
+        await anyio.sleep(LOSS_SECONDS)
         tasks.cancel_scope.cancel()
 
 

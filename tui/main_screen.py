@@ -19,7 +19,7 @@ from tui.bridge.store import ALL
 from tui.context import Context
 from tui.dialogs.question import ConfirmDialog
 from tui.doing import SCOPE_VIEWS, Doing, attempt
-from tui.handlers import cluster, downloads, panes, screen
+from tui.handlers import cluster, downloads, marks, panes, screen
 from tui.shell import Question, app_of
 from tui.timers import Timers
 from tui.viewmodel.rows import Level
@@ -71,7 +71,7 @@ class MainScreen(Screen[None]):
     def on_mount(self) -> None:
         """Show the first view."""
         self.context.doer = self
-        for part in (screen, panes, cluster, downloads):
+        for part in (screen, panes, cluster, downloads, marks):
             self._doing.take(part.handlers(self))
         self.watch(self, "focused", self._focus_changed)
         names = [name for name, _ in VIEWS]

@@ -44,6 +44,8 @@ LOG_BYTES_MAX = 512 * 1024
 """Read from the end of a runner's log."""
 RUNNER_SOURCE = "runner "
 Result = TypeVar("Result")
+NODE_SOURCE = "node "
+"""All that another member logs."""
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +66,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     order: Callable[[NodeId, ModelOrder, float], Awaitable[OrderDone]]
     search: Callable[[str], Awaitable[list[HubModel]]]
     describe: Callable[[ModelId, str], Awaitable[ModelCard]]
+    remote_logs: Callable[[NodeId, str, int], Awaitable[list[LogLine]]]
 
 
 class EmbeddedHandle:
@@ -230,12 +233,42 @@ class EmbeddedHandle:
         await self._membership.leave()
 
     async def log_sources(self) -> list[str]:
-        """Names that `logs` takes."""
-        sources = self._log.ring.sources() if self._log is not None else []
-        return sources + [RUNNER_SOURCE + runner for runner in self._own_runners()]
+        """Names that `logs` takes: this node's own, then other members' runners and logs."""
+        own = self._log.ring.sources() if self._log is not None else []
+        here, state = self._around.local().node, self._store.state
+        runners = [RUNNER_SOURCE + runner for runner in self._own_runners()]
+        away = [
+            RUNNER_SOURCE + record.runner
+            for record in state.runners.values()
+            if RUNNER_SOURCE + record.runner not in runners
+        ]
+        others = [
+            NODE_SOURCE + record.name
+            for record in state.nodes.values()
+            if record.node != here and not record.lost
+        ]
+        return own + runners + away + others
 
     async def logs(self, source: str = "", lines_max: int = 1000) -> list[LogLine]:
-        """The last lines of the node's log and its runners' output.
+        """The last lines of a log of this node or of another member.
+
+        Raises:
+            NotFoundError: no such source. UnreachableError: its node can't be asked.
+        """
+        here, state = self._around.local().node, self._store.state
+        if source.startswith(NODE_SOURCE):
+            name = source.removeprefix(NODE_SOURCE)
+            for record in state.nodes.values():
+                if name in (record.name, record.node) and record.node != here:
+                    return await self._around.remote_logs(record.node, "", lines_max)
+        if source.startswith(RUNNER_SOURCE):
+            runner = state.runners.get(RunnerId(source.removeprefix(RUNNER_SOURCE)))
+            if runner is not None and runner.node != here:
+                return await self._around.remote_logs(runner.node, source, lines_max)
+        return await self.own_logs(source, lines_max)
+
+    async def own_logs(self, source: str, lines_max: int) -> list[LogLine]:
+        """The last lines of the node's own log and its runners' output.
 
         Raises:
             NotFoundError: no such source.

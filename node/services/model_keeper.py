@@ -7,8 +7,8 @@ import anyio
 import msgspec
 
 from node.io import clock
-from node.io.model_store import ModelStore
 from node.io.model_store.embedded import EMBEDDED_MODEL, EMBEDDED_SOURCE
+from node.io.model_store.store import ModelStore
 from node.io.wakeup import Wakeup
 from node.log import logger
 from node.model.errors import BusyError, ExoctlError, NotFoundError

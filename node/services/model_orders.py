@@ -14,9 +14,9 @@ from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectSendStream
 
 from node.io import clock
-from node.io.model_store import ModelStore
 from node.io.model_store.hub_cache import SNAPSHOTS, Repository
 from node.io.model_store.keeping import copy_model, import_target, prune, remove_model
+from node.io.model_store.store import ModelStore
 from node.log import logger
 from node.model.download import (
     ImportModel,

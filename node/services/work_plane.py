@@ -10,8 +10,8 @@ from node.io.hub.hub import Hub
 from node.io.hub.transfer import Transfer
 from node.io.interfaces import is_unspecified, own_host_towards
 from node.io.mesh.mesh import Mesh
-from node.io.model_store import ModelStore
 from node.io.model_store.remote_card import RemoteCards
+from node.io.model_store.store import ModelStore
 from node.io.queue_file import QueueFile
 from node.model.ids import NodeId, RequestId
 from node.model.register import DownloadFigures

@@ -194,6 +194,33 @@ class AdmissionRotated(msgspec.Struct, frozen=True, tag="rotated", kw_only=True)
     """As it stands in the file; empty where the sender has none."""
 
 
+class LogRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of a log on its way."""
+
+    at: float
+    level: str
+    source: str
+    text: str
+
+
+class LogAsked(msgspec.Struct, frozen=True, tag="log", kw_only=True):
+    """To a member: the last lines of a log of yours."""
+
+    id: CommandId
+    source: str
+    lines_max: int
+
+
+class LogAnswered(msgspec.Struct, frozen=True, tag="log_answer", kw_only=True):
+    """From that member: the lines, or why there are none."""
+
+    id: CommandId
+    rows: tuple[LogRow, ...] = ()
+    kind: str = ""
+    """Name of the exception class, where it failed."""
+    failure: Failure | None = None
+
+
 ServiceMessage = (
     CommandSent
     | CommandAnswered
@@ -216,4 +243,6 @@ ServiceMessage = (
     | JoinJudged
     | Relayed
     | AdmissionRotated
+    | LogAsked
+    | LogAnswered
 )

@@ -9,6 +9,7 @@ import sys
 
 NAMES = (
     *("startup", "idle", "failover", "streaming", "first_paint", "log_file", "commit", "million"),
+    "app",
     "links",
     "download",
     "spread",

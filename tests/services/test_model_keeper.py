@@ -8,9 +8,8 @@ import anyio
 import pytest
 
 from node.config import environment_for_child
-from node.io.model_store import ModelStore
 from node.io.model_store.embedded import EMBEDDED_MODEL
-from node.io.model_store.store import ModelTools
+from node.io.model_store.store import ModelStore, ModelTools
 from node.io.wakeup import Wakeup
 from node.model.errors import BusyError, NotFoundError
 from node.model.ids import ModelId

@@ -10,6 +10,7 @@ from tests.fakes.snapshots import screen_text, settle, until_shown
 from tui.actions.action import Action, key_text
 from tui.actions.catalogue import ACTIONS, SCOPE_TITLES
 from tui.actions.everywhere import VIEWS
+from tui.actions.keymap import MAY_SHARE
 from tui.actions.registry import BY_ID, complete, in_scope, parse
 from tui.app_options import AppOptions
 from tui.main_screen import MainScreen
@@ -35,7 +36,7 @@ def test_no_key_means_two_things_in_one_place(scope: str) -> None:
     for action in [*actions, *in_scope("global")]:
         for key in action.keys:
             other = taken.setdefault(key, action)
-            allowed = {other.id, action.id} == {"chat.stop", "global.back"}
+            allowed = frozenset((other.id, action.id)) in MAY_SHARE
             assert other is action or allowed, f"{key}: {other.id} and {action.id}"
 
 
@@ -76,6 +77,7 @@ async def test_each_action_is_done_by_its_key_and_by_its_command(
     monkeypatch.setattr(MainScreen, "perform", spy)
     monkeypatch.setattr("tui.app.ExoctlApp.save_screenshot", not_saved)
     monkeypatch.setattr("tui.handlers.panes.EXPORT_NAME", "/dev/null")
+    monkeypatch.setattr("tui.views.logs.SAVE_NAME", "/dev/null")
     view = SCOPE_VIEWS.get(scope, scope)
     play = Screenplay(five_node_cluster(), AppOptions(animations=False, view=view))
     async with play.app.run_test(size=(120, 40)) as pilot:
@@ -260,4 +262,31 @@ async def test_going_to_an_index_keeps_what_was_begun_for_the_person() -> None:
         chosen = play.app.main.query_one(EventLog).chosen
         assert chosen is not None
         assert chosen.index == 182_430
+    play.close()
+
+
+async def test_marked_rows_are_acted_on_together_after_one_question() -> None:
+    play = Screenplay(five_node_cluster(), AppOptions(animations=False, view="nodes"))
+    async with play.app.run_test(size=(120, 40)) as pilot:
+        play.start()
+        await settle(play, pilot)
+        await pilot.press("a")
+        await settle(play, pilot)
+        assert len(play.app.screen_stack) == 2
+        await pilot.press("space", "down", "space", "a")
+        await settle(play, pilot)
+        assert "What with 2 marked rows?" in screen_text(play.app)
+        await pilot.press("enter")
+        await settle(play, pilot)
+        shown = screen_text(play.app)
+        assert "Cordon 2 marked rows?" in shown
+        assert "studio-a" in shown
+        await pilot.press("y")
+        await settle(play, pilot)
+        names = [play.handle.state.nodes[c.node].name for c in play.handle.submitted]  # type: ignore[union-attr]
+        assert names == ["studio-a", "mbp-max"]
+        assert all(isinstance(command, CordonNode) for command in play.handle.submitted)
+        await pilot.press("a")
+        await settle(play, pilot)
+        assert len(play.app.screen_stack) == 2
     play.close()

@@ -28,6 +28,7 @@ def nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("tui.app.ExoctlApp.save_screenshot", not_saved)
     monkeypatch.setattr("tui.handlers.panes.EXPORT_NAME", "/dev/null")
+    monkeypatch.setattr("tui.views.logs.SAVE_NAME", "/dev/null")
 
 
 def screen(view: str) -> Screenplay:

@@ -12,7 +12,7 @@ from node.handle import Lagged
 from node.model.errors import UsageError
 from node.model.session import Rewind, SessionStarted
 from node.model.state import Snapshot
-from tests.fakes.cluster import five_node_cluster, three_node_cluster
+from tests.fakes.cluster import three_node_cluster
 from tests.fakes.handle import FakeHandle
 from tests.fakes.history import history, trouble
 from tui.bridge.recording import fold, line_of, read_recording
@@ -38,18 +38,6 @@ async def test_pictures_show_what_the_app_draws_now() -> None:
     ]
     assert stale == [], "run `python screenshots/make.py`"
     assert all((FOLDER / f"{name}.png").exists() for name in drawn)
-
-
-async def test_a_recorded_run_is_drawn_from_its_lines(tmp_path: Path) -> None:
-    path = tmp_path / "run.ndjson"
-    state, registers = five_node_cluster()
-    lines = [line_of(Snapshot(state=state), 1.0)]
-    lines += [line_of(register, 2.0) for register in registers.values()]
-    lines += [line_of(entry, 3.0) for entry in trouble(state)]
-    path.write_bytes(b"".join(lines))
-    drawn: dict[str, str] = await maker().draw_all(path)
-    assert "182,445" in drawn["overview"]
-    assert drawn["overview"] != drawn["light"]
 
 
 async def test_a_recording_folds_to_the_state_that_the_node_had(tmp_path: Path) -> None:

@@ -32,6 +32,9 @@ from node.wire.message import (
     AddressesKnown,
     CommandSent,
     Leaving,
+    LogAnswered,
+    LogAsked,
+    LogRow,
     PlanAsked,
     RegistersChanged,
     ServiceMessage,
@@ -81,6 +84,10 @@ SERVICE_MESSAGES: tuple[ServiceMessage, ...] = (
     StreamCancelled(request=REQUEST),
     AddressesKnown(addresses=((A, Address("10.0.0.1", 52416)),)),
     Leaving(reason="stopped"),
+    LogAsked(id=CommandId("c-1"), source="runner r-1", lines_max=10),
+    LogAnswered(
+        id=CommandId("c-1"), rows=(LogRow(at=1.0, level="info", source="worker", text="x"),)
+    ),
 )
 MESSAGES = (*REPLICA_MESSAGES, *SERVICE_MESSAGES)
 

@@ -269,6 +269,9 @@ _LOGS = (
     Action(
         id="logs.follow", title="Follow the newest line", command="tail", keys=("f",), hint="follow"
     ),
+    Action(
+        id="logs.save", title="Save the shown lines", command="save", keys=("S",), argument="FILE"
+    ),
     Action(id="logs.reload", title="Read again", command="reload", keys=("r",), hint="reload"),
 )
 

@@ -10,8 +10,16 @@ from tui.actions.catalogue import ACTIONS, SCOPE_TITLES
 KEYS_MAX = 8
 """Keys of one action."""
 _WORDS = {shown: key for key, shown in KEY_NAMES.items()}
-_MAY_SHARE = {frozenset(("chat.stop", "global.back"))}
-"""Escape stops an answer, and goes back where there is none."""
+MAY_SHARE = frozenset(
+    frozenset(pair)
+    for pair in (
+        ("chat.stop", "global.back"),
+        ("downloads.pause", "global.mark"),
+        ("downloads.add", "global.act"),
+        ("models.pull", "global.act"),
+    )
+)
+"""The pane's own meaning of a key holds in it: its rows can't be marked, an answer is stopped."""
 LIST_FREE = ("list", "topology", "chat")
 """Scopes in which the keys of lists do not act."""
 
@@ -73,5 +81,5 @@ def clashes(keymap: Keymap) -> Iterator[tuple[str, str, str]]:
         for action in [*everywhere, *extra, *here]:
             for key in keymap.of(action):
                 other = held.setdefault(key, action)
-                if other is not action and frozenset((other.id, action.id)) not in _MAY_SHARE:
+                if other is not action and frozenset((other.id, action.id)) not in MAY_SHARE:
                     yield action.id, other.id, key

@@ -1,5 +1,8 @@
 """Entries of the log as lines for people or records for programs."""
 
+import math
+import re
+
 import msgspec
 
 from node.core.apply import read_event
@@ -30,14 +33,25 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """Wrote the entry or is named in it; empty for all."""
     not_before: float = 0.0
     """Wall clock."""
+    not_after: float = math.inf
+    pattern: re.Pattern[str] | None = None
+    """Must be found in the entry's JSON."""
 
     def takes(self, entry: Entry) -> bool:
         """Whether the entry is one of them."""
-        if entry.written_at < self.not_before:
+        if not self.not_before <= entry.written_at <= self.not_after:
+            return False
+        if self.pattern is not None and not self.pattern.search(_words_of(entry)):
             return False
         if self.node and self.node != entry.id.origin and self.node.encode() not in entry.payload:
             return False
         return not self.kinds or bool(self.kinds & _kinds_of(entry))
+
+
+def _words_of(entry: Entry) -> str:
+    event = read_event(entry.payload)
+    fields = {} if event is None else fields_of(event)
+    return encode({"index": entry.index, "type": type(event).__name__, **fields}, pretty=False)
 
 
 def _kinds_of(entry: Entry) -> set[str]:

@@ -1,5 +1,7 @@
 """`exoctl events`: the ordered log as lines for people, or as NDJSON for programs."""
 
+import math
+import re
 import typing
 from typing import Annotated
 
@@ -18,6 +20,7 @@ from node.model.state import Snapshot
 from tui.commands.console import Console
 from tui.commands.event_writer import Filter, Writer
 from tui.commands.naming import find_node
+from tui.commands.time_travel import show_state
 from tui.commands.units import parse_duration
 
 RECENT_ENTRIES = 50
@@ -38,6 +41,16 @@ def events(
     since: Annotated[
         str, typer.Option("--since", metavar="10m|INDEX", help="From a time ago, or an index.")
     ] = "",
+    until: Annotated[
+        str, typer.Option("--until", metavar="5m|INDEX", help="Up to a time ago, or an index.")
+    ] = "",
+    at: Annotated[
+        int,
+        typer.Option("--at", metavar="INDEX", min=-1, help="The state as it was there instead."),
+    ] = -1,
+    grep: Annotated[
+        str, typer.Option("--grep", metavar="REGEX", help="Only entries whose JSON holds this.")
+    ] = "",
     kind: Annotated[
         str, typer.Option("--type", metavar="A,B", help="Only these, such as RunnerChanged.")
     ] = "",
@@ -45,16 +58,27 @@ def events(
         str, typer.Option("--node", metavar="NODE", help="Written by the node or about it.")
     ] = "",
 ) -> None:
-    """Show what happened in the cluster, in order."""
-    kinds = _parse_kinds(kind)
+    """Show what happened in the cluster, in order; or the cluster as it was at an index."""
+    kinds, pattern = _parse_kinds(kind), _parse_pattern(grep)
+    if follow and (until or at >= 0):
+        raise UsageError.because("bad_until", "--follow goes on: it has no --until and no --at")
 
     async def work(handle: NodeHandle) -> None:
-        wanted = Filter(kinds=kinds, node=find_node(handle.state, node) if node else NodeId(""))
+        if at >= 0:
+            await show_state(console, handle, at)
+            return
+        wanted = Filter(
+            kinds=kinds,
+            node=find_node(handle.state, node) if node else NodeId(""),
+            not_after=_moment(until),
+            pattern=pattern,
+        )
         start, wanted = await _start(
             handle, since, wanted, from_snapshot=follow and console.is_json
         )
         writer = Writer(console, handle, follow=follow)
-        end = None if follow else handle.state.index
+        last = min(int(until), handle.state.index) if until.isdecimal() else handle.state.index
+        end = None if follow else last
         async with handle.subscribe(start) as stream:
             writer.begin(start)
             if start is None or end is None or start <= end:
@@ -162,6 +186,19 @@ async def _receive(stream: MemoryObjectReceiveStream[StreamItem]) -> StreamItem:
         raise UnreachableError.because(
             "stream_ended", "the node ended the stream", "see whether it still runs: exoctl status"
         ) from None
+
+
+def _moment(until: str) -> float:
+    """The wall clock that a time ago means; infinite where an index or nothing was said."""
+    is_time = until and not until.isdecimal()
+    return clock.wall() - parse_duration(until) if is_time else math.inf
+
+
+def _parse_pattern(text: str) -> re.Pattern[str] | None:
+    try:
+        return re.compile(text, re.IGNORECASE) if text else None
+    except re.error as error:
+        raise UsageError.because("bad_regex", f"--grep {text!r}: {error}") from error
 
 
 def _parse_kinds(text: str) -> frozenset[str]:

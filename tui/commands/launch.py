@@ -61,6 +61,8 @@ def check_terminal() -> None:
     Raises:
         UsageError: stdin or stdout is no terminal, or TERM says that it can do nothing.
     """
+    if environment_value("TEXTUAL_DRIVER"):
+        return  # `exoctl serve` draws it on a page
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         problem = "this is no terminal, so there is nothing to draw the app on"
     elif environment_value("TERM") in ("dumb", ""):

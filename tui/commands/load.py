@@ -44,6 +44,7 @@ from tui.commands.wish import (
 
 LOAD_SECONDS = 600.0
 UNLOAD_SECONDS = 30.0
+SETTLE_SECONDS = 2.0
 _LOOK_SECONDS = 0.2
 ModelArgument = Annotated[
     str, typer.Argument(metavar="MODEL", help="Name of the model, or the start of it.")
@@ -83,6 +84,8 @@ def load(
     async def work(handle: NodeHandle) -> None:
         wish = make_wish(handle.state, options)
         instance = await place(console, handle, model, wish, wait=wait)
+        with anyio.move_on_after(SETTLE_SECONDS if wait else 0.0):
+            await _settle(handle, instance)
         placed = handle.state.instances.get(instance)
         if placed is None:
             say_done(console, subject=instance, name=instance, change="placed", index=-1)
@@ -90,6 +93,15 @@ def load(
             console.emit(instances_listing(handle, [placed]))
 
     console.connected(work, follow=True)
+
+
+async def _settle(handle: NodeHandle, instance: InstanceId) -> None:
+    """Its last events may be on their way here still: the list says what was waited for."""
+    while True:
+        placed = handle.state.instances.get(instance)
+        if placed is None or condition(handle, placed).ready:
+            return
+        await anyio.sleep(_LOOK_SECONDS / 4)
 
 
 async def place(

@@ -10,6 +10,7 @@ from node.handle import LogLine, NodeHandle
 from node.model.errors import NotFoundError, UsageError
 from tui.commands.console import Console
 from tui.commands.jsonable import encode, envelope, fields_of
+from tui.commands.naming import find_node, node_name
 from tui.commands.plain import coloured
 from tui.commands.settings import OutputFormat
 from tui.commands.units import clock_text
@@ -28,6 +29,9 @@ def logs(
     source: Annotated[
         str, typer.Option("--source", metavar="NAME", help="A part, such as `worker` or a runner.")
     ] = "",
+    node: Annotated[
+        str, typer.Option("--node", metavar="NODE", help="All that another node logs.")
+    ] = "",
     lines: Annotated[
         int,
         typer.Option("-n", "--lines", metavar="N", min=1, max=LINES_MAX, help="The last so many."),
@@ -36,21 +40,26 @@ def logs(
         str, typer.Option("--level", metavar="NAME", help="This and worse: debug to error.")
     ] = "debug",
 ) -> None:
-    """Show the node's log and what its runners wrote."""
+    """Show the node's log and what its runners wrote; runners of other nodes too."""
+    if node and source:
+        raise UsageError.because("bad_source", "--node is all that it logs: leave out --source")
     if level not in _LEVELS:
         raise UsageError.because(
             "bad_level", f"no level is called {level!r}", f"use {', '.join(_LEVELS)}"
         )
 
     async def work(handle: NodeHandle) -> None:
-        if source:
-            await _check_source(handle, source)
-        newest = await handle.logs(source, LINES_MAX)
+        wanted = source
+        if node and (chosen := find_node(handle.state, node)) != (await handle.local()).node:
+            wanted = f"node {node_name(handle.state, chosen)}"
+        if wanted:
+            await _check_source(handle, wanted)
+        newest = await handle.logs(wanted, LINES_MAX)
         writer = _Writer(console, handle, follow=follow)
         writer.write([line for line in newest if _at_least(line, level)][-lines:])
         while follow:
             await anyio.sleep(LOOK_SECONDS)
-            found = await handle.logs(source, LINES_MAX)
+            found = await handle.logs(wanted, LINES_MAX)
             new = lines_after(newest, found)
             writer.write([line for line in new if _at_least(line, level)])
             newest = found

@@ -8,8 +8,10 @@ import typer
 from node.config import environment_value
 from node.version import __version__
 from tui.commands import (
+    apply,
     approval,
     bench,
+    bundle,
     chat,
     cluster,
     config,
@@ -29,6 +31,7 @@ from tui.commands import (
     replay,
     requests,
     run,
+    serve,
     service,
     status,
     tokens,
@@ -77,6 +80,9 @@ def build() -> typer.Typer:
     add_command(app, "plan", plan.plan, panel=_RUN)
     add_command(app, "load", load.load, panel=_RUN)
     add_command(app, "unload", load.unload, panel=_RUN)
+    add_command(app, "export", apply.export, panel=_RUN)
+    add_command(app, "diff", apply.diff, panel=_RUN)
+    add_command(app, "apply", apply.apply, panel=_RUN)
     add_command(app, "ps", instances.ps, panel=_RUN)
     add_command(app, "bench", bench.bench, panel=_RUN)
     app.add_typer(_models(), name="model", rich_help_panel=_RUN)
@@ -95,8 +101,10 @@ def build() -> typer.Typer:
     add_command(app, "down", up.down, panel=_NODES)
 
     add_command(app, "doctor", local.doctor, panel=_HERE, options=NODE_OPTIONS)
+    add_command(app, "support-bundle", bundle.support_bundle, panel=_HERE)
     add_command(app, "demo", demo.demo, panel=_HERE)
     app.add_typer(_config(), name="config", rich_help_panel=_HERE)
+    add_command(app, "serve", serve.serve, panel=_HERE, options=APP_OPTIONS)
     app.add_typer(_service(), name="service", rich_help_panel=_HERE)
     app.add_typer(_tokens(), name="token", rich_help_panel=_HERE)
     add_command(app, "record", replay.record, panel=_HERE)

@@ -1,6 +1,7 @@
 """Actions that change the cluster."""
 
 from node.model.command import (
+    Command,
     CordonNode,
     RemoveNode,
     RestartInstance,
@@ -53,7 +54,7 @@ def _instance(shell: Shell, argument: str) -> PlacementRow | None:
     row = next((row for row in rows if row.instance == chosen), None)
     row = row or (rows[0] if len(rows) == 1 else None)
     if row is None:
-        words = "choose an instance first: 3 placements" if rows else "nothing is placed"
+        words = "choose an instance first, in placements" if rows else "nothing is placed"
         shell.say(words, "warn")
     return row
 
@@ -109,6 +110,23 @@ def _cancel(shell: Shell, argument: str) -> None:
     shell.context.node.call(lambda node: node.cancel(request), answered)
 
 
+def do_to(shell: Shell, action: str, key: str) -> None:
+    """Do an action to one of several marked rows; what was asked before is not asked again."""
+    node, instance = NodeId(key), InstanceId(key)
+    commands: dict[str, tuple[Command, str]] = {
+        "nodes.cordon": (CordonNode(node=node), "takes no new shards"),
+        "nodes.remove": (RemoveNode(node=node), "is removed"),
+        "placements.stop": (StopInstance(instance=instance), "is being stopped"),
+        "placements.restart": (RestartInstance(instance=instance), "starts again"),
+    }
+    if action == "placements.cancel":
+        _cancel(shell, key)
+        return
+    command, done = commands[action]
+    record = shell.context.view.state.nodes.get(node)
+    submit(shell, command, f"{record.name if record else key} {done}")
+
+
 def _node(shell: Shell, argument: str) -> NodeRow | None:
     rows = shell.context.view.nodes
     if argument:
@@ -121,7 +139,7 @@ def _node(shell: Shell, argument: str) -> NodeRow | None:
     chosen = shell.context.chosen_node
     row = next((row for row in rows if row.node == chosen), None)
     if row is None:
-        shell.say("choose a node first: 2 nodes", "warn")
+        shell.say("choose a node first, among the nodes", "warn")
     return row
 
 

@@ -1,5 +1,6 @@
 """Logs of this node and of its runners."""
 
+from pathlib import Path
 from typing import ClassVar
 
 import msgspec
@@ -11,12 +12,14 @@ from textual.timer import Timer
 from node.handle import LogLine, NodeHandle
 from node.model.errors import ExoctlError
 from tui.shell import Handler, Shell
+from tui.viewmodel import text
 from tui.views.view import View
 from tui.widgets.log_view import LogView, SourceList
 from tui.widgets.pane import bindings
 
 LINES_MAX = 2000
 RELOAD_SECONDS = 1.0
+SAVE_NAME = "exoctl.log"
 
 
 class _Read(msgspec.Struct, frozen=True):
@@ -61,17 +64,28 @@ class LogsView(View):
 
     def handlers(self, shell: Shell) -> dict[str, Handler]:
         """What the logs' actions do."""
-        del shell
+        del shell  # all of them act on this view alone
         return {
             "logs.source": lambda _: self._next_source(),
             "logs.level": lambda _: self.query_one(LogView).next_level(),
             "logs.follow": lambda _: self.query_one(LogView).follow(),
             "logs.reload": lambda _: self._read(),
+            "logs.save": self._save,
         }
 
     def _chose_source(self, source: str) -> None:
         self.query_one(LogView).show_source(source)
         self._read()
+
+    def _save(self, name: str) -> None:
+        view = self.query_one(LogView)
+        path = Path(name or SAVE_NAME).expanduser()
+        try:
+            path.write_text("".join(view.words_of(line) + "\n" for line in view.shown), "utf-8")
+        except OSError as error:
+            self.context.say(f"{path} not written: {error.strerror}", "bad")
+            return
+        self.context.say(f"{text.plural(len(view.shown), 'line')} written to {path}")
 
     def _next_source(self) -> None:
         self.query_one(SourceList).next()

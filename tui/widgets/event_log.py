@@ -191,7 +191,8 @@ class EventLog(ListPane):
         canvas.put(x, y, text.middle(row.origin, 10), row.hue)
         x += 11
         if sequence:
-            canvas.right(x + sequence - 2, y, str(row.sequence), "faint")
+            number = str(row.sequence) if row.sequence >= 0 else text.UNKNOWN
+            canvas.right(x + sequence - 2, y, number, "faint")
             x += sequence
         x = canvas.put(x, y, text.pad(text.shorten(row.kind, kind), kind), "text") + 1
         x = canvas.put(x, y, text.pad(text.shorten(row.subject, subject), subject), "dim") + 1

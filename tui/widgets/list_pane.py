@@ -1,11 +1,13 @@
 """Panes of rows with a cursor, and panes that follow what comes in."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from textual import events
 from textual.binding import BindingType
 
 from tui.paint.canvas import Canvas
+from tui.viewmodel import glyphs
 from tui.viewmodel.matching import matcher
 from tui.widgets.pane import Pane, bindings
 
@@ -20,9 +22,28 @@ class ListPane(Pane):
     row_lines: int = 1
     has_cursor: bool = True
 
+    bulk: ClassVar[Mapping[str, str]] = {}
+    """What can be done with marked rows: the action's id, and its verb."""
+
     cursor = 0
     top = 0
     _words = ""
+    marks: frozenset[object] = frozenset()
+    """Keys of the marked rows."""
+
+    def mark_row(self) -> bool:
+        """Mark the row under the cursor, or no longer; False where rows can't be marked."""
+        if not self.bulk or not self.count():
+            return False
+        self.marks = self.marks ^ {self.key_of(self.cursor)}
+        self.move("down")
+        return True
+
+    def marked(self) -> list[str]:
+        """Keys of the marked rows that are still there, in their order."""
+        return [
+            str(key) for place in range(self.count()) if (key := self.key_of(place)) in self.marks
+        ]
 
     def count(self) -> int:
         """How many rows there are now."""
@@ -67,6 +88,10 @@ class ListPane(Pane):
         for place in range(self.top, min(total, self.top + self.room)):
             y = self.head_lines + (place - self.top) * self.row_lines
             self.draw_row(canvas, y, place)
+            if self.marks and self.key_of(place) in self.marks:
+                canvas.put(0, y, glyphs.LEFT_BAR, "accent b")
+                for line in range(self.row_lines):
+                    canvas.ground(y + line, "track")
             if place == self.cursor and self.has_cursor and self.has_focus:
                 for line in range(self.row_lines):
                     canvas.ground(y + line, "cursor")

@@ -198,5 +198,8 @@ class LogView(ListPane):
         """The line under the cursor."""
         if self.cursor >= len(self.shown):
             return ""
-        line = self.shown[self.cursor]
+        return self.words_of(self.shown[self.cursor])
+
+    def words_of(self, line: LogLine) -> str:
+        """A line as it is copied and saved."""
         return f"{self._clock(line)} {line.level} {line.source} {line.text}"

@@ -12,6 +12,8 @@ from tui.widgets.list_pane import ListPane
 from tui.widgets.painted import Parts
 
 Row = tuple[NodeRow, LinkRow]
+FIGURES_CELLS = 22
+"""Cells of speed and round trip, with a gap before them."""
 
 
 class NodeLinks(ListPane):
@@ -64,25 +66,30 @@ class NodeLinks(ListPane):
             words = "i shows a code for another machine" if alone else "no peer is reached"
             canvas.centre(canvas.height // 2, words, "dim")
 
+    @property
+    def _via(self) -> int:
+        """Where the medium begins."""
+        return 13 if self.size.width >= 48 else 11
+
     def draw_head(self, canvas: Canvas) -> None:
         """Column heads."""
         canvas.put(0, 0, "peer", "faint")
-        canvas.put(13, 0, "via", "faint")
+        canvas.put(self._via, 0, "via", "faint")
         canvas.right(canvas.width - 12, 0, "speed", "faint")
         canvas.right(canvas.width, 0, "round trip", "faint")
 
     def draw_row(self, canvas: Canvas, y: int, place: int) -> None:
         """One link."""
         peer, link = self.rows[place]
-        canvas.put(0, y, text.middle(peer.name, 12), f"{peer.hue} b")
+        canvas.put(0, y, text.middle(peer.name, self._via - 1), f"{peer.hue} b")
         if not link.up:
             words = f"{glyphs.CROSS} {link.note}"
-            canvas.put(13, y, text.shorten(words, canvas.width - 13), "bad")
+            canvas.put(self._via, y, text.shorten(words, canvas.width - self._via), "bad")
             return
-        room = canvas.width - 13 - 23
+        room = canvas.width - self._via - FIGURES_CELLS
         medium = link.medium or text.UNKNOWN
         if room < len(medium):
             medium = text.MEDIA_SHORT.get(medium, medium)
-        canvas.put(13, y, text.shorten(medium, room), "text")
+        canvas.put(self._via, y, text.shorten(medium, room), "text")
         canvas.right(canvas.width - 12, y, text.bandwidth(link.bits_per_second), "text b")
         canvas.right(canvas.width, y, text.round_trip(link.rtt_seconds), "dim")

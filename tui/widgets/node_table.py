@@ -1,5 +1,6 @@
 """Every node as a row."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from textual.binding import BindingType
@@ -25,6 +26,7 @@ class NodeTable(ListPane):
     scope: ClassVar[str] = "nodes"
     topics: ClassVar[frozenset[str]] = frozenset((NODES, LINKS, PLACEMENTS, SESSION))
     head_lines = 1
+    bulk: ClassVar[Mapping[str, str]] = {"nodes.cordon": "cordon", "nodes.remove": "remove"}
     rows: list[NodeRow] = []
 
     def prepare(self) -> None:

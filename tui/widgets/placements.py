@@ -1,5 +1,6 @@
 """Instances: how each stands, its layers over the nodes, its speed."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from textual.binding import BindingType
@@ -24,6 +25,11 @@ class PlacementsPane(ListPane):
     BINDINGS: ClassVar[list[BindingType]] = bindings("placements")
     scope: ClassVar[str] = "placements"
     topics: ClassVar[frozenset[str]] = frozenset((PLACEMENTS, NODES))
+
+    bulk: ClassVar[Mapping[str, str]] = {
+        "placements.stop": "stop",
+        "placements.restart": "restart",
+    }
 
     def prepare(self) -> None:
         """Take the rows that match, and as many lines for each as there is room for."""

@@ -1,5 +1,6 @@
 """Generations: those under way, and the last that ended."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from textual.binding import BindingType
@@ -24,6 +25,7 @@ class RequestsPane(ListPane):
     scope: ClassVar[str] = "requests"
     topics: ClassVar[frozenset[str]] = frozenset((PLACEMENTS,))
     head_lines = 1
+    bulk: ClassVar[Mapping[str, str]] = {"placements.cancel": "cancel"}
     rows: list[RequestRow] = []
 
     def prepare(self) -> None:

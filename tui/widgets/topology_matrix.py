@@ -39,13 +39,14 @@ def _cell(row: NodeRow, other: NodeRow, link: LinkRow | None) -> tuple[str, str]
     if not link.up:
         return f"{glyphs.CROSS} down", "bad"
     bits = link.bits_per_second or 0.0
+    if not bits:
+        medium = text.MEDIA_SHORT.get(link.medium, link.medium)
+        return f"{medium} {text.round_trip(link.rtt_seconds)}".strip(), "text"
     if bits >= FAST_BITS:
         grade, ink = "A", "ok"
     elif bits >= FAIR_BITS:
         grade, ink = "B", "text"
-    elif bits > 0:
-        grade, ink = "D", "warn"
     else:
-        grade, ink = "?", "dim"
+        grade, ink = "D", "warn"
     rtt = f"{(link.rtt_seconds or 0) * 1000:.2f}"
     return f"{grade} {text.bandwidth(link.bits_per_second).replace(' Gb/s', 'G')} {rtt}ms", ink

@@ -38,6 +38,9 @@ class NoRouter:
     def is_alive(self, peer: NodeId) -> bool:
         return True
 
+    async def step_down(self) -> None:
+        pytest.fail("the office was handed over")
+
 
 def in_office(state: State, facts: Facts) -> Master:
     def reply(asker: NodeId, answer: object) -> None:

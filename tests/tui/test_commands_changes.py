@@ -1,5 +1,6 @@
 """Commands that change the cluster, and `wait`."""
 
+import threading
 from pathlib import Path
 
 import anyio.lowlevel
@@ -15,11 +16,20 @@ from node.model.command import (
     RemoveNode,
     StopInstance,
 )
-from node.model.errors import ConflictError, InternalError, RefusedError
+from node.model.errors import (
+    ConflictError,
+    Failure,
+    InternalError,
+    NotFoundError,
+    RefusedError,
+)
+from node.model.event import ProposalRejected
 from node.model.ids import CommandId, InstanceId, ModelId
 from node.model.instance import RunnerPhase
 from node.model.machine import Address
 from node.model.register import JoinFigures, RequestFigures
+from node.model.session import EventId
+from node.model.state import State
 from tests.fakes.command_line import CommandLine
 from tests.fakes.fake_handle import (
     ALPHA,
@@ -34,6 +44,8 @@ from tests.fakes.fake_handle import (
     without_instances,
 )
 from tests.fakes.surroundings import isolate
+
+STEP_SECONDS = 0.05
 
 
 class FoldingHandle(FakeHandle):
@@ -119,6 +131,72 @@ def test_load_gives_up_at_its_deadline_with_124(line: CommandLine, handle: Foldi
     line = CommandLine(keep_loading, line.capsys)
     outcome = line("load", "smollm2", "--timeout", "50ms")
     assert outcome.code == 124
+
+
+class SplitHandle(FakeHandle):
+    """Accepts a placement in one half of a partition; then the halves meet."""
+
+    def __init__(self, *after: State) -> None:
+        """`after` are the states that follow on the placement, one after the other."""
+        super().__init__(make_state(RunnerPhase.LOADING))
+        self._after = after
+
+    async def submit(
+        self, command: Command, timeout_seconds: float = 30.0, command_id: CommandId | None = None
+    ) -> Accepted | Refused:
+        for place, state in enumerate(self._after, start=1):
+            threading.Timer(place * STEP_SECONDS, setattr, (self, "state", state)).start()
+        answer = await super().submit(command, timeout_seconds, command_id)
+        return msgspec.structs.replace(answer, subject=INSTANCE)
+
+
+def rejecting(command: CommandId) -> ProposalRejected:
+    failure = Failure(
+        code="no_fit", message="it needs 9 GB more on beta, which has 2 GB left", remedy="stop phi"
+    )
+    return ProposalRejected(
+        id=EventId(BETA, 1, 7), asked_by=ALPHA, failure=failure, command=command
+    )
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_load_that_a_partition_withdrew_ends_with_the_command_and_the_cause(
+    line: CommandLine, *, is_gone: bool
+) -> None:
+    loading = make_state(RunnerPhase.LOADING)
+    rejected = msgspec.structs.replace(
+        without_instances(loading) if is_gone else loading,
+        rejections=(
+            rejecting(CommandId("c-0000000000000001")),
+            rejecting(CommandId("c-ffffffffffffffff")),
+        ),
+    )
+    line = CommandLine(SplitHandle(rejected), line.capsys)
+    outcome = line("load", "smollm2", "--timeout", "5s")
+    assert outcome.code == ConflictError.exit_code
+    assert "command c-0000000000000001 was accepted, then withdrawn" in outcome.err
+    assert "9 GB more on beta, which has 2 GB left" in outcome.err
+    assert "try: stop phi" in outcome.err
+
+
+def test_a_load_withdrawn_for_a_moment_is_waited_for_until_it_is_judged(line: CommandLine) -> None:
+    kept = make_state(RunnerPhase.READY)
+    away = without_instances(kept)
+    assert CommandLine(SplitHandle(away, kept), line.capsys)("load", "smollm2").code == 0
+    other = msgspec.structs.replace(away, rejections=(rejecting(CommandId("c-ffffffffffffffff")),))
+    outcome = CommandLine(SplitHandle(away, other), line.capsys)(
+        "load", "smollm2", "--timeout", "300ms"
+    )
+    assert outcome.code == NotFoundError.exit_code
+
+
+def test_a_load_that_somebody_unloads_ends_at_once(line: CommandLine) -> None:
+    accepted = Accepted(id=CommandId("c-0000000000000001"), index=21, subject=INSTANCE)
+    stopped = msgspec.structs.replace(
+        without_instances(make_state()), answers={accepted.id: accepted}
+    )
+    outcome = CommandLine(SplitHandle(stopped), line.capsys)("load", "smollm2")
+    assert outcome.code == NotFoundError.exit_code
 
 
 def test_load_without_waiting_returns_at_once(line: CommandLine, handle: FoldingHandle) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, assert_never
 import typer
 
 from node.handle import NodeHandle
-from node.model.command import CordonNode, PlaceInstance, StopInstance, Wish
+from node.model.command import Accepted, CordonNode, PlaceInstance, StopInstance, Wish
 from node.model.errors import UsageError
 from node.model.ids import InstanceId
 from tui.commands.changes import check_may_change, submit
@@ -96,9 +96,9 @@ def apply(
         if stops:
             console.confirm(f"Stop {stops} of {len(handle.state.instances)} instances?")
         placed = [await _do(console, handle, change) for change in found]
-        for instance in placed:
-            if instance is not None and wait:
-                await wait_ready(console, handle, instance)
+        for accepted in placed:
+            if accepted is not None and wait:
+                await wait_ready(console, handle, InstanceId(accepted.subject), accepted)
         console.say(f"{len(found)} done")
 
     console.connected(work, follow=True)
@@ -116,7 +116,7 @@ def _show(console: Console, handle: NodeHandle, found: list[Change]) -> None:
         console.say("nothing to do: the cluster is as the file says")
 
 
-async def _do(console: Console, handle: NodeHandle, change: Change) -> InstanceId | None:
+async def _do(console: Console, handle: NodeHandle, change: Change) -> Accepted | None:
     match change:
         case Place(wanted=wanted):
             wish = Wish(
@@ -126,8 +126,7 @@ async def _do(console: Console, handle: NodeHandle, change: Change) -> InstanceI
                 weight_format=wanted.weights,
             )
             command = PlaceInstance(model=find_model(handle, wanted.model), wish=wish)
-            accepted = await submit(console, handle, command)
-            return InstanceId(accepted.subject)
+            return await submit(console, handle, command)
         case Stop(instance=instance):
             await submit(console, handle, StopInstance(instance=instance))
         case Cordon(node=node, cordoned=cordoned):

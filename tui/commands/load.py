@@ -9,7 +9,7 @@ from node.core.placement.wish import MODEL_PREPARING
 from node.handle import NodeHandle
 from node.io import clock
 from node.io.model_store.names import parse_model_id
-from node.model.command import PlaceInstance, StopInstance, Wish
+from node.model.command import Accepted, PlaceInstance, StopInstance, Wish
 from node.model.download import PullModel
 from node.model.errors import BusyError
 from node.model.ids import InstanceId
@@ -28,6 +28,7 @@ from tui.commands.naming import (
 from tui.commands.progress import ProgressLine
 from tui.commands.pull import pull
 from tui.commands.units import nodes_text
+from tui.commands.verdict import wait_placed
 from tui.commands.wish import (
     Context,
     Exclude,
@@ -112,7 +113,8 @@ async def place(
     A model that is just being made ready, as on the very first start, is waited for.
 
     Raises:
-        NoFitError: it does not fit, with the numbers. ExoctlError: its start failed.
+        NoFitError: it does not fit, with the numbers. ConflictError: a partition withdrew it.
+        ExoctlError: its start failed.
     """
     deadline = clock.monotonic() + console.settings.timeout_seconds(LOAD_SECONDS)
     if wait:
@@ -130,7 +132,7 @@ async def place(
             await anyio.sleep(_LOOK_SECONDS)
     instance = InstanceId(accepted.subject)
     if wait:
-        await wait_ready(console, handle, instance)
+        await wait_ready(console, handle, instance, accepted)
     return instance
 
 
@@ -147,14 +149,19 @@ async def fetch_missing(console: Console, handle: NodeHandle, model: str, wish: 
     await pull(console, handle, PullModel(model=parse_model_id(found)), wish.nodes)
 
 
-async def wait_ready(console: Console, handle: NodeHandle, instance: InstanceId) -> None:
-    """Wait for an instance, with its progress on stderr."""
+async def wait_ready(
+    console: Console, handle: NodeHandle, instance: InstanceId, accepted: Accepted | None = None
+) -> None:
+    """Wait for an instance, with its progress on stderr; `accepted` if it was placed just now."""
     timeout_seconds = console.settings.timeout_seconds(LOAD_SECONDS)
     try:
         with ProgressLine(console) as line:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_show_start, handle, instance, line)
-                await handle.wait_instance(instance, timeout_seconds)
+                if accepted is None:
+                    await handle.wait_instance(instance, timeout_seconds)
+                else:
+                    await wait_placed(handle, accepted, timeout_seconds)
                 tasks.cancel_scope.cancel()
     except anyio.get_cancelled_exc_class():
         console.say(f"{instance} goes on loading; `exoctl unload {instance}` stops it")

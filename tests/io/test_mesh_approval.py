@@ -259,3 +259,43 @@ async def test_a_refusal_before_any_code_is_a_verdict_with_the_reason(tmp_path: 
             assert isinstance(said, Verdict)
             assert said.refusal is not None
             assert said.refusal.code == "join_busy"
+
+
+async def test_those_that_are_still_agreeing_on_a_code_count_among_those_that_wait(tmp_path: Path):
+    async with open_lab(tmp_path) as lab:
+        member, newcomer, _ = await pair(lab, requests_max=1)
+        async with call(member.address, lab.identity("stranger")) as stranger:
+            wire = await ask_by_hand(stranger)
+            said, _ = await wire.receive()
+            assert isinstance(said, Commitment)  # it keeps its own nonce to itself so far
+            with pytest.raises(RefusedError) as caught:
+                await newcomer.mesh.joining.ask(member.address)
+            assert caught.value.failure.code == "join_busy"
+
+
+async def test_one_address_does_not_get_more_tries_by_asking_at_once(tmp_path: Path):
+    async with open_lab(tmp_path) as lab:
+        member, newcomer, _ = await pair(lab)
+        for number in range(3):
+            other = await lab.start(f"other{number}", cluster=OTHER_CLUSTER)
+            await other.mesh.joining.ask(member.address)
+        with pytest.raises(RefusedError) as caught:
+            await newcomer.mesh.joining.ask(member.address)
+        assert caught.value.failure.code == "too_many_requests"
+
+
+async def test_a_machine_that_confirms_for_ever_is_heard_once(tmp_path: Path):
+    async with open_lab(tmp_path) as lab:
+        member, _, _ = await pair(lab)
+        changes: list[int] = []
+        member.mesh.watch_requests(lambda: changes.append(1))
+        async with call(member.address, lab.identity("stranger")) as stranger:
+            wire = await ask_by_hand(stranger)
+            await wire.receive()
+            await wire.send(Revelation(nonce=new_nonce()))
+            await wire.receive()
+            for _ in range(200):
+                await wire.send(Verdict())
+            await eventually(lambda: len(changes) >= 2)
+            await anyio.sleep(0.1)
+        assert len(changes) <= 3

@@ -41,6 +41,8 @@ class Approvals:
     def __init__(self, limits: MeshLimits) -> None:
         self._limits = limits
         self._pending: dict[NodeId, _Pending] = {}
+        self._agreeing = 0
+        """Machines that have no code yet; they take the place of one that waits."""
         self._limiter = AttemptLimiter(TRIES, TRIES_BACKOFF)
         self.on_change: Callable[[], None] = lambda: None
         """Called when somebody asks, confirms, or does not wait any more."""
@@ -78,14 +80,15 @@ class Approvals:
         if wait_seconds > 0:
             return Failure(
                 code="too_many_requests",
-                message=f"{TRIES} requests from there were not approved",
+                message=f"{TRIES} requests from there were not approved so far",
                 remedy=f"try again in {wait_seconds:.0f} s, or use `exoctl cluster invite`",
                 node=name,
             )
-        if len(self._pending) >= self._limits.requests_max:
+        waiting = len(self._pending) + self._agreeing
+        if waiting >= self._limits.requests_max:
             return Failure(
                 code="join_busy",
-                message=f"{len(self._pending)} machines wait to be let in already",
+                message=f"{waiting} machines wait to be let in already",
                 remedy="approve or deny them: `exoctl cluster pending`",
                 node=name,
             )
@@ -99,8 +102,14 @@ class Approvals:
         Raises:
             OSError, anyio.EndOfStream, HandshakeError …: it went away, or breaks the protocol.
         """
-        with anyio.fail_after(self._limits.handshake_seconds):
-            code = await _agree_on_code(wire, guest)
+        # A try from its beginning on: else many at once would count as none.
+        self._limiter.failed(key, clock.monotonic())
+        self._agreeing += 1
+        try:
+            with anyio.fail_after(self._limits.handshake_seconds):
+                code = await _agree_on_code(wire, guest)
+        finally:
+            self._agreeing -= 1
         pending = _Pending(self._request(guest, address, code))
         earlier = self._pending.pop(guest.peer, None)
         if earlier is not None:
@@ -121,8 +130,6 @@ class Approvals:
                 self.on_change()
             if refusal is None:
                 self._limiter.succeeded(key)
-            else:
-                self._limiter.failed(key, clock.monotonic())
 
     def _request(self, guest: Guest, address: Address, code: str) -> JoinRequest:
         now = clock.wall()
@@ -167,6 +174,8 @@ class Approvals:
             while True:
                 said, _ = await wire.receive()
                 if isinstance(said, Verdict) and said.refusal is None:
+                    if pending.request.is_confirmed:
+                        continue  # it has said so before: no news for anybody
                     pending.request = msgspec.structs.replace(pending.request, is_confirmed=True)
                 else:
                     pending.withdrawn = "it does not want to join any more"

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from node.core.backoff import Backoff
 from node.core.refusal import Refusal, refusal
 from node.model.download import PullModel
-from node.model.errors import ConflictError, Failure, NotFoundError, UsageError
+from node.model.errors import BusyError, ConflictError, Failure, NotFoundError, UsageError
 from node.model.ids import ModelId, NodeId
 from node.model.register import DownloadRecord
 
@@ -107,6 +107,19 @@ def add(queue: Queue, order: PullModel, now: float, *, is_check: bool = False) -
         companions=order.companions,
     )
     return _put(replace(queue, numbers=number), job)
+
+
+def no_room(queue: Queue, model: ModelId) -> Refusal | None:
+    """Why no further model can be queued, if so: only finished ones make room."""
+    waiting = sum(job.phase != "complete" for job in queue.jobs if job.model != model)
+    if waiting < JOBS_MAX:
+        return None
+    return refusal(
+        BusyError,
+        "too_many_downloads",
+        f"{waiting} downloads wait already, at most {JOBS_MAX}",
+        "wait, or give some up: exoctl download ls",
+    )
 
 
 def steer(queue: Queue, model: ModelId, action: str) -> Queue | Refusal:

@@ -74,9 +74,9 @@ def _problems(listing: Listing) -> Iterator[Trouble]:
     if len(listing.files) > FILES_MAX:
         yield _broken(f"{repo} has {len(listing.files)} files; {FILES_MAX} are the limit")
     for file in _usable(listing):
-        if _HASH.match(file.hash) is None or (len(file.hash) == 64) is not file.is_sha256:
+        if not _is_hash(file):
             yield _broken(f"the hub gives no usable hash of {file.path} in {repo}")
-        if not 0 <= file.size <= FILE_BYTES_MAX:
+        if not _is_size(file):
             yield _broken(f"the hub says {file.path} has {file.size} bytes")
         if _is_small(file) and file.size > SMALL_BYTES_MAX:
             yield _broken(f"{file.path} has {file.size} bytes, which no such file needs")
@@ -86,6 +86,11 @@ def _problems(listing: Listing) -> Iterator[Trouble]:
         yield _unsuitable(listing, "it has no .safetensors file", names)
 
 
+def is_sound(listing: Listing) -> bool:
+    """Whether the hashes may become names of files and the sizes be believed."""
+    return all(_is_hash(file) and _is_size(file) for file in _usable(listing))
+
+
 def total_bytes(files: Iterable[RemoteFile]) -> int:
     """Sum of the sizes."""
     return sum(file.size for file in files)
@@ -93,6 +98,14 @@ def total_bytes(files: Iterable[RemoteFile]) -> int:
 
 def _usable(listing: Listing) -> list[RemoteFile]:
     return [file for file in listing.files if is_safe_name(file.path)]
+
+
+def _is_hash(file: RemoteFile) -> bool:
+    return _HASH.match(file.hash) is not None and (len(file.hash) == 64) is file.is_sha256
+
+
+def _is_size(file: RemoteFile) -> bool:
+    return 0 <= file.size <= FILE_BYTES_MAX
 
 
 def _is_small(file: RemoteFile) -> bool:

@@ -66,7 +66,7 @@ class AddressBook:
             return msgspec.json.decode(content, type=_Book)
         except FileNotFoundError:
             return _Book()
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             _log.warning("%s is not used: %s", self._path, error)
             return _Book()
 

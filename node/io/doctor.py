@@ -134,7 +134,7 @@ async def _mlx() -> list[Finding]:
         return [failure("mlx", reason, "reinstall exoctl: pip install --force-reinstall exoctl")]
     try:
         probe = msgspec.json.decode(done.stdout, type=_Probe)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return [failure("mlx", f"it said something odd: {error}", "reinstall exoctl")]
     return [*_mlx_findings(probe), *_openblas(probe)]
 

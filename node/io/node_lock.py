@@ -86,5 +86,5 @@ def read_lock(state_directory: Path) -> LockRecord | None:
         os.close(descriptor)
     try:
         return msgspec.json.decode(payload, type=LockRecord)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

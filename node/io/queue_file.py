@@ -29,7 +29,7 @@ class QueueFile:
             return _queue.decode(self._path.read_bytes())
         except FileNotFoundError:
             return Queue()
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             _log.error("%s can't be read, the queue begins empty: %s", self._path, error)
             return Queue()
 

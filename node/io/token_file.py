@@ -56,7 +56,7 @@ class TokenFile:
 
     def __init__(self, state_directory: Path) -> None:
         self._path = state_directory / TOKENS_NAME
-        self._seen: tuple[int, int, int] | None = None
+        self._seen: tuple[int, ...] | None = None
         self._tokens: tuple[TokenRecord, ...] = ()
 
     def tokens(self) -> tuple[TokenRecord, ...]:
@@ -85,7 +85,7 @@ class TokenFile:
             )
         try:
             return msgspec.json.decode(content, type=_File).tokens
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConflictError.because(
                 "tokens_damaged",
                 f"{self._path}: {error}",
@@ -148,18 +148,19 @@ class TokenFile:
     def scope_of(self, given: bytes, now: float) -> Scope | None:
         """What a token opens; None where it is none, or expired."""
         self._refresh()
-        digest = _digest(given)
+        digest = _digest(given).encode()
         scope: Scope | None = None
         for record in self._tokens:
             # Every one is compared: the time taken tells nothing.
-            if hmac.compare_digest(record.digest, digest) and record.is_good(now):
+            if hmac.compare_digest(record.digest.encode(), digest) and record.is_good(now):
                 scope = record.scope
         return scope
 
     def _refresh(self) -> None:
         try:
             found = self._path.stat()
-            seen = (found.st_mtime_ns, found.st_size, found.st_ino)
+            # The time of a change of its mode too: the remedy for an exposed file is one.
+            seen = (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
         except OSError:
             seen = None
         if seen == self._seen:

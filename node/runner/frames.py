@@ -46,6 +46,6 @@ class FrameBuffer(Generic[Message]):
             del self._buffer[:end]
             try:
                 messages.append(self._decoder.decode(payload))
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise FrameError(str(error)) from error
         return messages

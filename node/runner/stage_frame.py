@@ -120,7 +120,7 @@ def decode_header(payload: bytes) -> Envelope:
     """
     try:
         envelope = _decoder.decode(payload)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StageFrameError(str(error)) from error
     if len(envelope.arrays) > ARRAYS_MAX:
         raise StageFrameError(f"{len(envelope.arrays)} arrays, {ARRAYS_MAX} at most")

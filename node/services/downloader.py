@@ -10,6 +10,7 @@ import msgspec
 
 from node.core import download_queue
 from node.core.download_queue import Job, Queue, Trouble
+from node.core.hub_files import is_revision
 from node.core.pace import Pace, RateWindow
 from node.core.refusal import Refusal
 from node.io import clock
@@ -25,7 +26,7 @@ from node.model.download import (
     PullModel,
     SteerDownload,
 )
-from node.model.errors import BusyError, ExoctlError
+from node.model.errors import BusyError, ExoctlError, UsageError
 from node.model.ids import ModelId
 from node.model.register import DownloadFigures, DownloadRecord
 from node.services.fetch import Progress, recall
@@ -54,6 +55,7 @@ class _Run:
     """One download while it runs."""
 
     def __init__(self, job: Job) -> None:
+        self.job = job
         self.scope = anyio.CancelScope()
         self.progress = Progress(
             phase="resolving",
@@ -85,6 +87,7 @@ class Downloader:
         self._queue = Queue()
         self._is_loaded = False
         self._is_dirty = False
+        self._saving = anyio.Lock()
         self._runs: dict[ModelId, _Run] = {}
         self._last: dict[ModelId, Progress] = {}
         self._wakeup = Wakeup()
@@ -97,8 +100,9 @@ class Downloader:
                 now = clock.wall()
                 self._drop_old(now)
                 turn = download_queue.plan(self._queue, self._runs, now)
-                for model in turn.stop:
-                    self._runs[model].scope.cancel()
+                for model, run in self._runs.items():
+                    if model in turn.stop or not self._is_wanted(run):
+                        run.scope.cancel()
                 for job in turn.start:
                     self._runs[job.model] = _Run(job)
                     tasks.start_soon(self._run, job, self._runs[job.model])
@@ -134,7 +138,8 @@ class Downloader:
         match order:
             case PullModel():
                 parse_model_id(order.model)
-                self._change(download_queue.add(self._queue, order, clock.wall()))
+                _check_revision(order.revision)
+                self._add(order)
                 words = f"{order.model} queued"
             case SteerDownload():
                 self._change(download_queue.steer(self._queue, order.model, order.action))
@@ -165,7 +170,7 @@ class Downloader:
             )
         if known is not None:
             self._change(download_queue.steer(self._queue, model, "cancel"))
-        self._change(download_queue.add(self._queue, order, clock.wall(), is_check=True))
+        self._add(order, is_check=True)
         await self._save()
 
     async def forget(self, model: ModelId) -> None:
@@ -202,10 +207,11 @@ class Downloader:
             self._settle(job, run)
             stands = Trouble(failure=error.failure, is_passing=False)
             trouble = error.trouble if isinstance(error, HubError) else stands
-            self._queue = download_queue.failed(self._queue, job.model, trouble, clock.wall())
+            if self._is_wanted(run):
+                self._queue = download_queue.failed(self._queue, job.model, trouble, clock.wall())
         else:
             self._settle(job, run)
-            if run.progress.phase == "complete":
+            if run.progress.phase == "complete" and self._is_wanted(run):
                 _log.info("%s is whole", job.model)
                 self._queue = download_queue.note(
                     self._queue, job.model, phase="complete", ended_at=clock.wall()
@@ -219,6 +225,8 @@ class Downloader:
 
     def _settle(self, job: Job, run: _Run) -> None:
         """Take over how far it came; one that made room for another waits again."""
+        if not self._is_wanted(run):
+            return
         progress = run.progress
         self._last[job.model] = progress
         known = self._queue.get(job.model)
@@ -237,7 +245,11 @@ class Downloader:
     def _take_progress(self) -> None:
         for model, run in self._runs.items():
             job = self._queue.get(model)
-            if job is None or job.phase not in (*download_queue.RUNNABLE, "failed"):
+            if (
+                job is None
+                or not self._is_wanted(run)
+                or job.phase not in (*download_queue.RUNNABLE, "failed")
+            ):
                 continue
             progress = run.progress
             phase = "verifying" if progress.phase == "complete" else progress.phase
@@ -267,12 +279,23 @@ class Downloader:
             files_total=progress.files_total,
         )
 
+    def _is_wanted(self, run: _Run) -> bool:
+        """Whether the queue still means what runs, and not another revision of the same model."""
+        known = self._queue.get(run.job.model)
+        return known is not None and known.number == run.job.number
+
     async def _end(self, model: ModelId) -> None:
         """Have a running download let go of its files."""
         run = self._runs.get(model)
         if run is not None:
             run.scope.cancel()
             await run.is_over.wait(STOP_SECONDS)
+
+    def _add(self, order: PullModel, *, is_check: bool = False) -> None:
+        full = download_queue.no_room(self._queue, order.model)
+        self._change(
+            full or download_queue.add(self._queue, order, clock.wall(), is_check=is_check)
+        )
 
     def _change(self, outcome: Queue | Refusal) -> None:
         if isinstance(outcome, Refusal):
@@ -282,8 +305,13 @@ class Downloader:
         self._wakeup.ring()
 
     async def _save(self) -> None:
-        self._is_dirty = False
-        await anyio.to_thread.run_sync(self._queue_file.save, self._queue)
+        """Keep the queue as it is now: one at a time, so that no older one comes last, and also
+        while the node stops.
+        """
+        with anyio.CancelScope(shield=True):
+            async with self._saving:
+                self._is_dirty = False
+                await anyio.to_thread.run_sync(self._queue_file.save, self._queue)
 
     def _drop_old(self, now: float) -> None:
         for job in self._queue.jobs:
@@ -297,6 +325,15 @@ class Downloader:
         if turn.wake_at is None:
             return 10.0
         return max(0.05, min(10.0, turn.wake_at - clock.wall()))
+
+
+def _check_revision(revision: str) -> None:
+    if not is_revision(revision):
+        raise UsageError.because(
+            "bad_revision",
+            f"{revision[:60]!r} names no revision",
+            "use a branch, a tag or a commit, such as main",
+        )
 
 
 def _came(run: _Run, count: int) -> None:

@@ -60,3 +60,30 @@ def test_a_file_that_others_may_read_or_that_is_damaged_opens_nothing(tmp_path: 
     with pytest.raises(ConflictError):
         tokens.tokens()
     assert TokenFile(tmp_path).scope_of(token, NOW) is None
+
+
+def test_an_exposed_file_opens_again_once_its_mode_is_right(tmp_path: Path):
+    token = TokenFile(tmp_path).create("laptop", "admin", 0.0, NOW).encode()
+    (path,) = tmp_path.glob("*.json")
+    running = TokenFile(tmp_path)
+    path.chmod(0o644)
+    assert running.scope_of(token, NOW) is None
+    path.chmod(0o600)
+    assert running.scope_of(token, NOW) == "admin"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"x":' + b"[" * 20_000 + b"]" * 20_000 + b"}",
+        '{"tokens":[{"name":"n","scope":"admin","digest":"\u00e9","created_at":1}]}'.encode(),
+        b'{"tokens":[{"name":"\xff"}]}',
+    ],
+    ids=["deep", "strange digest", "no text"],
+)
+def test_no_file_whatever_it_holds_makes_a_request_fail_otherwise(tmp_path: Path, content: bytes):
+    tokens = TokenFile(tmp_path)
+    token = tokens.create("laptop", "admin", 0.0, NOW).encode()
+    (path,) = tmp_path.glob("*.json")
+    path.write_bytes(content)
+    assert tokens.scope_of(token, NOW) is None

@@ -54,3 +54,9 @@ def test_messages_come_out_whole_however_they_are_cut() -> None:
 def test_what_is_no_frame_is_named(nonsense: bytes) -> None:
     with pytest.raises(FrameError):
         buffer().feed(nonsense)
+
+
+def test_a_frame_that_is_nested_too_deeply_is_refused() -> None:
+    payload = b"\x82\xa4type\xa4Beat\xa1x" + b"\x91" * 4000 + b"\xc0"
+    with pytest.raises(FrameError):
+        buffer().feed(len(payload).to_bytes(4, "big") + payload)

@@ -1,5 +1,7 @@
 """The queue at work: order, pause, failure, restart; what runs is played, the queue is real."""
 
+import json
+import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,7 +10,7 @@ import anyio
 import pytest
 
 from node.core import hub_trouble
-from node.core.download_queue import Job
+from node.core.download_queue import JOBS_MAX, Job, Queue
 from node.core.pace import Pace
 from node.io.hub.hub import HubError
 from node.io.queue_file import QueueFile
@@ -182,3 +184,91 @@ async def test_a_queue_file_that_can_t_be_read_begins_an_empty_queue(tmp_path: P
         (tmp_path / "downloads.json").write_bytes(content)
         async with running(tmp_path) as scene:
             assert scene.downloader.figures().downloads == ()
+
+
+async def test_another_revision_asked_for_meanwhile_is_what_comes(tmp_path: Path) -> None:
+    async with running(tmp_path) as scene:
+        revisions: list[str] = []
+        played = scene.fetch.run
+
+        async def run(job: Job, progress: Progress, came: Callable[[int], None]) -> None:
+            revisions.append(job.revision)
+            await played(job, progress, came)
+            progress.commit = job.revision[:1] * 40
+
+        scene.fetch.run = run
+        await scene.downloader.order(PullModel(model=A, revision="v1"))
+        await scene.until(A, "downloading")
+        await scene.downloader.order(PullModel(model=A, revision="b2"))
+        await eventually(lambda: revisions == ["v1", "b2"], 5)
+        scene.fetch.ends[A] = None
+        done = await scene.until(A, "complete")
+        assert (done.revision, done.commit, scene.completed) == ("b2", "b" * 40, 1)
+
+
+async def test_a_full_queue_and_a_revision_that_can_be_none_are_refused(tmp_path: Path) -> None:
+    async with running(tmp_path) as scene:
+        await scene.downloader.order(LimitDownloads(at_once=1))
+        for number in range(JOBS_MAX):
+            await scene.downloader.order(PullModel(model=ModelId(f"acme/{number}")))
+        with pytest.raises(BusyError, match=str(JOBS_MAX)):
+            await scene.downloader.order(PullModel(model=A))
+        for revision in ("", "x" * 1000, "../x"):
+            with pytest.raises(UsageError):
+                await scene.downloader.order(PullModel(model=ModelId("acme/1"), revision=revision))
+        assert len(scene.downloader.figures().downloads) == JOBS_MAX
+
+
+@pytest.mark.parametrize("files", [[{"path": "config.json", "size": 0, "hash": "../../x"}], "deep"])
+async def test_what_lies_damaged_on_the_disk_does_not_keep_a_node_from_starting(
+    tmp_path: Path, files: object
+) -> None:
+    async with running(tmp_path) as scene:
+        await pull(scene, A)
+        await scene.until(A, "downloading")
+        await scene.downloader.order(SteerDownload(model=A, action="pause"))
+    own = tmp_path / "models" / "models--acme--a" / ".exoctl"
+    own.mkdir(parents=True)
+    (own.parent / "blobs").mkdir()
+    (tmp_path / "models" / "x").write_bytes(b"")
+    (own.parent / "x").write_bytes(b"")
+    facts = {"repo": A, "revision": "main", "commit": COMMIT, "files": files}
+    content = json.dumps(facts) if files != "deep" else '{"x":' + "[" * 100_000 + "]" * 100_000
+    (own / f"listing-{COMMIT}.json").write_text(content)
+    async with running(tmp_path) as scene:
+        assert scene.record(A).phase == "paused"
+
+
+async def test_a_queue_that_makes_no_sense_begins_empty(tmp_path: Path) -> None:
+    (tmp_path / "downloads.json").write_text('{"x":' + "[" * 100_000 + "]" * 100_000 + "}")
+    async with running(tmp_path) as scene:
+        assert scene.downloader.figures().downloads == ()
+
+
+class SlowFile(QueueFile):
+    """The first change that it is told of takes a while to be written."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.writing: list[int] = []
+
+    def save(self, queue: Queue) -> None:
+        self.writing.append(len(queue.jobs))
+        if len(self.writing) == 1:
+            threading.Event().wait(0.2)
+        super().save(queue)
+
+
+async def test_the_last_change_is_what_stays_on_the_disk(tmp_path: Path) -> None:
+    file = SlowFile(tmp_path)
+    downloader = Downloader(tmp_path / "models", file, PlayedFetch(), Pace(), lambda: None)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(downloader.run)
+        await eventually(lambda: downloader.is_loaded, 5)
+        async with anyio.create_task_group() as orders:
+            orders.start_soon(downloader.order, PullModel(model=A))
+            await eventually(lambda: bool(file.writing))
+            orders.start_soon(downloader.order, PullModel(model=B))
+        kept = QueueFile(tmp_path).load()
+        assert [job.model for job in kept.jobs] == [A, B]
+        tasks.cancel_scope.cancel()

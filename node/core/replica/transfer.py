@@ -28,7 +28,7 @@ def unpack_image(packed: bytes, bytes_max: int) -> SnapshotImage | None:
         if not decompressor.eof:
             return None
         image = _decoder.decode(unpacked)
-    except (zlib.error, msgspec.DecodeError):
+    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     sound = image.position.index >= 0 and all(
         1 <= run.first <= run.last for writer in image.known for run in writer.intervals

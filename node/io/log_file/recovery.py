@@ -206,7 +206,7 @@ def _last_reset(paths: list[Path]) -> int:
 def _fold_record(folded: Folded, payload: bytes) -> str:
     try:
         record = decode_record(payload)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         return f"a record that is none: {error}"
     if isinstance(record, SegmentHeader) and record.version > FORMAT_VERSION:
         return f"format {record.version} of a newer exoctl; this one knows {FORMAT_VERSION}"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from node.core.hub_files import is_commit, is_revision, is_safe_name
+from node.core.hub_files import is_commit, is_revision, is_safe_name, is_sound
 from node.io.durability import replace_file, sync_directory
 from node.io.hub.part_file import (
     PART_SUFFIX,
@@ -27,6 +27,7 @@ from node.io.hub.part_file import (
     write_sums,
 )
 from node.io.model_store.names import parse_model_id
+from node.io.model_store.weight_files import NONSENSE
 from node.model.download import Listing, RemoteFile
 from node.model.errors import UsageError
 from node.model.ids import ModelId
@@ -116,9 +117,10 @@ class Repository:
             if not is_commit(commit) or path.stat().st_size > LISTING_BYTES_MAX:
                 return None
             found = _listing.decode(path.read_bytes())
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        except (OSError, *NONSENSE):
             return None
-        return found if found.commit == commit and found.repo == self.repo else None
+        is_of_here = found.commit == commit and found.repo == self.repo
+        return found if is_of_here and is_sound(found) else None
 
     def listings(self) -> list[Path]:
         """Every listing that is kept, the newest first."""

@@ -183,6 +183,7 @@ def test_a_packed_image_is_unpacked() -> None:
         b"no zlib at all",
         pack_image(IMAGE)[:-9],
         zlib.compress(b"no image"),
+        zlib.compress(b"\x81\xa1x" + b"\x91" * 5000 + b"\xc0"),
         pack_image(msgspec.structs.replace(IMAGE, position=Position(NO_SESSION, -1))),
         pack_image(
             msgspec.structs.replace(IMAGE, known=(KnownWriter(NodeId("a"), 1, (Interval(3, 1),)),))

@@ -66,11 +66,12 @@ def connect_over_http(
     address: Address,
     token: str,
     follow: bool,  # noqa: FBT001 - the shape of a Connector
+    patience_seconds: float | None,
 ) -> AbstractAsyncContextManager[NodeHandle]:
     """The connector of the real command line."""
     from node.client import connect
 
-    return connect(address, token, follow=follow)
+    return connect(address, token, follow=follow, patience_seconds=patience_seconds)
 
 
 def report(error: ExoctlError, *, as_json: bool) -> int:

@@ -16,6 +16,7 @@ EVENTS_PATH = "/v1/cluster/events"
 RETRY_SECONDS_FIRST = 0.2
 RETRY_SECONDS_MAX = 5.0
 LOAD_SECONDS = 15.0
+"""What a node gets to send its state where the person names no time."""
 
 _decoder: msgspec.json.Decoder[StreamRecord] = msgspec.json.Decoder(StreamRecord)
 
@@ -43,40 +44,41 @@ async def read_records(
                 ) from error
 
 
-async def load(transport: Transport, mirror: Mirror) -> None:
-    """Take the state and the registers as they are now.
+async def load(transport: Transport, mirror: Mirror, seconds: float = LOAD_SECONDS) -> None:
+    """Take the state and the registers as they are now, within so many seconds.
 
     Raises:
         ExoctlError: the node can't be reached or does not answer in time.
     """
     loaded = False
-    with time_to_load(transport):
+    with time_to_load(transport, seconds):
         async with aclosing(read_records(transport, None, follow=False)) as records:
             async for record in records:
                 mirror.take(record)
                 loaded = loaded or isinstance(record, SnapshotRecord)
     if not loaded:
-        raise _no_state(transport)
+        raise _no_state(transport, seconds)
 
 
 @contextmanager
-def time_to_load(transport: Transport) -> Generator[None]:
+def time_to_load(transport: Transport, seconds: float) -> Generator[None]:
     """The deadline of the first state.
 
     Raises:
         UnreachableError: it passed.
     """
-    with anyio.move_on_after(LOAD_SECONDS) as limit:
+    with anyio.move_on_after(seconds) as limit:
         yield
     if limit.cancelled_caught:
-        raise _no_state(transport)
+        raise _no_state(transport, seconds)
 
 
-def _no_state(transport: Transport) -> ExoctlError:
+def _no_state(transport: Transport, seconds: float) -> ExoctlError:
     return UnreachableError.because(
         "state_not_sent",
-        f"the node at {transport.address} did not send its state within {LOAD_SECONDS:g} s",
-        "see its log with `exoctl logs`",
+        f"the node at {transport.address} did not send its state within {seconds:g} s: it is"
+        " suspended, stuck or very busy",
+        "let it go on with `fg` or `kill -CONT`; allow a busy one more with --timeout",
     )
 
 

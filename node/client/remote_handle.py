@@ -9,9 +9,9 @@ import anyio
 import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from node.client.event_stream import Follower, load, read_records, time_to_load
+from node.client.event_stream import LOAD_SECONDS, Follower, load, read_records, time_to_load
 from node.client.mirror import Mirror, to_items
-from node.client.transport import Transport
+from node.client.transport import CALL_SECONDS, Transport
 from node.handle import Invite, LocalView, LogLine, Rotation, StreamItem
 from node.model.card import ModelCard
 from node.model.command import Accepted, Answer, Command, Refused, Wish
@@ -39,6 +39,8 @@ from node.wire.surface import (
 
 GRACE_SECONDS = 10.0
 """What an answer may take longer than the deadline that the node was given."""
+PATIENT_GRACE_SECONDS = 1.0
+"""The same where the person said how long to wait."""
 JOIN_SECONDS = 70.0
 SEARCH_SECONDS = 70.0
 DESCRIBE_SECONDS = 200.0
@@ -58,32 +60,44 @@ async def connect(
     address: Address,
     token: str = "",
     follow: bool = True,  # noqa: FBT001, FBT002 -- callers hand it through in this order
+    patience_seconds: float | None = None,
 ) -> AsyncGenerator["RemoteHandle"]:
     """Attach to the node whose API listens there.
 
     `follow` keeps state and registers up to date over the event stream, for the screen; without it
-    they are loaded once, which is all that most commands need.
+    they are loaded once, which is all that most commands need. `patience_seconds` is what a person
+    allows for an answer, in place of what each has by itself.
 
     Raises:
         UnreachableError: no node answers there. RefusedError: it wants a token.
     """
-    async with Transport(address, token) as transport:
+    load_seconds = LOAD_SECONDS if patience_seconds is None else patience_seconds
+    call_seconds = CALL_SECONDS if patience_seconds is None else patience_seconds
+    grace_seconds = GRACE_SECONDS if patience_seconds is None else PATIENT_GRACE_SECONDS
+    async with Transport(address, token, call_seconds) as transport:
         mirror = Mirror()
         if not follow:
-            await load(transport, mirror)
-            yield RemoteHandle(transport, mirror, None)
+            await load(transport, mirror, load_seconds)
+            yield RemoteHandle(transport, mirror, None, grace_seconds)
             return
         async with background_tasks() as tasks:
             follower = Follower(transport, mirror)
-            with time_to_load(transport):
+            with time_to_load(transport, load_seconds):
                 await tasks.start(follower.run)
-            yield RemoteHandle(transport, mirror, follower)
+            yield RemoteHandle(transport, mirror, follower, grace_seconds)
 
 
 class RemoteHandle:
     """A node behind its API. Made by `connect`."""
 
-    def __init__(self, transport: Transport, mirror: Mirror, follower: Follower | None) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        mirror: Mirror,
+        follower: Follower | None,
+        grace_seconds: float = GRACE_SECONDS,
+    ) -> None:
+        self._grace_seconds = grace_seconds
         self._transport = transport
         self._mirror = mirror
         self._follower = follower
@@ -159,7 +173,7 @@ class RemoteHandle:
             Page[Answer],
             body=command,
             query=query,
-            seconds=timeout_seconds + GRACE_SECONDS,
+            seconds=timeout_seconds + self._grace_seconds,
         )
         answer = _only(answers)
         if isinstance(answer, Accepted):
@@ -211,7 +225,7 @@ class RemoteHandle:
             OrderDone,
             body=body,
             query={"timeout": timeout_seconds},
-            seconds=timeout_seconds + GRACE_SECONDS,
+            seconds=timeout_seconds + self._grace_seconds,
         )
         return _only(done)
 
@@ -315,7 +329,7 @@ class RemoteHandle:
             f"/v1/cluster/instances/{quote(instance, safe='')}/wait",
             object,
             query={"timeout": timeout_seconds},
-            seconds=timeout_seconds + GRACE_SECONDS,
+            seconds=timeout_seconds + self._grace_seconds,
         )
 
     async def shutdown(self) -> None:

@@ -30,8 +30,10 @@ Item = TypeVar("Item")
 class Transport:
     """Made for one address; opened by `async with`."""
 
-    def __init__(self, address: Address, token: str) -> None:
+    def __init__(self, address: Address, token: str, call_seconds: float = CALL_SECONDS) -> None:
+        """`call_seconds` is for calls that name no time of their own."""
         self.address = address
+        self._call_seconds = call_seconds
         self._token = token
         self._client: httpx2.AsyncClient | None = None
 
@@ -71,7 +73,7 @@ class Transport:
         *,
         body: msgspec.Struct | None = None,
         query: Mapping[str, str | int | float] | None = None,
-        seconds: float = CALL_SECONDS,
+        seconds: float | None = None,
     ) -> list[Item]:
         """Ask for a page and return its items.
 
@@ -91,12 +93,13 @@ class Transport:
         *,
         body: msgspec.Struct | None = None,
         query: Mapping[str, str | int | float] | None = None,
-        seconds: float = CALL_SECONDS,
+        seconds: float | None = None,
     ) -> list[Item]:
         """Ask for a page of a given type; raises as `call` does."""
         content = None if body is None else msgspec.json.encode(body)
         parameters = {key: str(value) for key, value in (query or {}).items()} | {EXACT: "1"}
         answer = b""
+        seconds = self._call_seconds if seconds is None else seconds
         with anyio.move_on_after(seconds) as limit:
             async with self._request(method, path, content, parameters) as response:
                 answer = await self._read(response)

@@ -88,3 +88,13 @@ def read_lock(state_directory: Path) -> LockRecord | None:
         return msgspec.json.decode(payload, type=LockRecord)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def is_suspended(process_id: int) -> bool:
+    """Whether a process of this machine is stopped, as ctrl-z and SIGSTOP do."""
+    import psutil  # noqa: PLC0415 -- only for a node that does not answer
+
+    try:
+        return psutil.Process(process_id).status() == psutil.STATUS_STOPPED
+    except (psutil.Error, ValueError):
+        return False

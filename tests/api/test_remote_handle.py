@@ -1,5 +1,6 @@
 """Every method of the handle, over HTTP and back."""
 
+import socket
 from pathlib import Path
 
 import anyio
@@ -283,6 +284,34 @@ async def test_nobody_there_says_where_and_what_to_do() -> None:
             pass
     assert "127.0.0.1:9" in caught.value.failure.message
     assert "exoctl up" in caught.value.failure.remedy
+
+
+@pytest.mark.parametrize("follow", [False, True])
+async def test_a_node_that_says_nothing_is_given_the_time_that_was_named(*, follow: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # the system accepts for it
+        address = Address(*silent.getsockname())
+        with anyio.fail_after(5), pytest.raises(UnreachableError) as caught:
+            async with connect(address, "", follow, 0.2):
+                pass
+    assert "within 0.2 s" in caught.value.failure.message
+    assert "suspended" in caught.value.failure.message
+    assert "kill -CONT" in caught.value.failure.remedy
+
+
+async def test_a_call_on_its_way_is_given_up_at_the_time_that_was_named(
+    handle: FakeHandle, server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_: object) -> None:
+        await anyio.sleep_forever()
+
+    async with connect(server.address, "", False, 0.3) as remote:
+        monkeypatch.setattr(handle, "local", never)
+        monkeypatch.setattr(handle, "submit", never)
+        with anyio.fail_after(5):
+            with pytest.raises(TimeoutExpiredError):
+                await remote.local()
+            with pytest.raises(TimeoutExpiredError):
+                await remote.submit(StopInstance(instance=INSTANCE), 0.3)
 
 
 async def test_what_the_block_raises_comes_out_as_it_is(server: ApiServer) -> None:

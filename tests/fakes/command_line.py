@@ -61,7 +61,7 @@ class CommandLine:
 
     @asynccontextmanager
     async def _connect(
-        self, address: Address, token: str, follow: bool
+        self, address: Address, token: str, follow: bool, patience_seconds: float | None
     ) -> AsyncGenerator[NodeHandle]:
         self.connections.append((address, token, follow))
         if self.unreachable is not None:

@@ -1,5 +1,10 @@
 """The command line itself: options, errors, exit codes."""
 
+import os
+import signal
+import socket
+import subprocess
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +26,7 @@ from node.model.machine import Address
 from tests.fakes.command_line import CommandLine
 from tests.fakes.fake_handle import FakeHandle
 from tests.fakes.surroundings import isolate
+from tui.command_line import connect_over_http, execute
 from tui.commands import launch, up
 from tui.commands.console import Console
 
@@ -323,3 +329,30 @@ def test_ambiguous_names_are_all_named(line: CommandLine) -> None:
 def test_an_unreachable_node_is_code_2(line: CommandLine) -> None:
     line.unreachable = UnreachableError.because("unreachable", "nobody answers at 127.0.0.1:1")
     assert line("status").code == 2
+
+
+@pytest.mark.parametrize("words", [("ps",), ("load", "smollm2"), ("wait", "--for", "master")])
+def test_a_suspended_node_is_named_within_the_time_that_was_given(
+    line: CommandLine, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        subprocess.Popen(("sleep", "60")) as process,
+    ):
+        try:
+            process.send_signal(signal.SIGSTOP)
+            os.waitpid(process.pid, os.WUNTRACED)  # until it is
+            record = LockRecord(
+                process_id=process.pid, name="here", api=Address(*silent.getsockname())
+            )
+            with running_node(tmp_path / "state", record):
+                began = time.monotonic()
+                code = execute((*words, "--timeout", "200ms"), connect_over_http)
+                assert time.monotonic() - began < 4.0
+        finally:
+            process.kill()
+            process.send_signal(signal.SIGCONT)
+    told = line.capsys.readouterr().err
+    assert code == UnreachableError.exit_code
+    assert f"the node here answers nothing: its process {process.pid} is suspended" in told
+    assert f"kill -CONT {process.pid}" in told

@@ -65,7 +65,9 @@ def chat(
     address, token = console.target()
     with (
         start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(console.connector(address, token, True)) as handle,
+        portal.wrap_async_context_manager(
+            console.connector(address, token, True, console.patience_seconds)
+        ) as handle,
     ):
         found = find_model(handle, model) if model else default_model(handle)
         portal.call(make_ready, console, handle, found)

@@ -13,18 +13,20 @@ import typer
 
 from node.config import API_PORT, environment_value, parse_address
 from node.handle import NodeHandle
-from node.io.node_lock import read_lock
-from node.model.errors import UnreachableError, UsageError
+from node.io.node_lock import is_suspended, read_lock
+from node.model.errors import ExoctlError, TimeoutExpiredError, UnreachableError, UsageError
 from node.model.machine import Address
+from tui.commands.failures import leaves
 from tui.commands.jsonable import encode, envelope
 from tui.commands.plain import Table, render
 from tui.commands.settings import COMMON_OPTIONS, OutputFormat, Settings, parameters
 from tui.viewmodel.text import clean
 
-Connector = Callable[[Address, str, bool], AbstractAsyncContextManager[NodeHandle]]
-"""Opens a handle: address, token, and whether it follows what happens."""
+Connector = Callable[[Address, str, bool, float | None], AbstractAsyncContextManager[NodeHandle]]
+"""Opens a handle: address, token, whether it follows what happens, and the person's `--timeout`."""
 Result = TypeVar("Result")
 _CONTEXT = "typer_context"
+_SILENT = (UnreachableError, TimeoutExpiredError)
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,10 +145,36 @@ class Console:
         address, token = self.target()
 
         async def main() -> Result:
-            async with self.connector(address, token, follow) as handle:
+            async with self.connector(address, token, follow, self.patience_seconds) as handle:
                 return await work(handle)
 
-        return anyio.run(main)
+        try:
+            return anyio.run(main)
+        except (ExoctlError, BaseExceptionGroup) as error:
+            self._blame_suspension(address, error)
+            raise
+
+    @property
+    def patience_seconds(self) -> float | None:
+        """What `--timeout` allows for an answer of the node; None where it is not said."""
+        return None if self.settings.timeout is None else self.settings.timeout_seconds(0.0)
+
+    def _blame_suspension(self, address: Address, error: BaseException) -> None:
+        """Say so where a node of this machine did not answer because its process is suspended.
+
+        Raises:
+            UnreachableError: it is.
+        """
+        if not any(isinstance(leaf, _SILENT) for leaf in leaves(error)):
+            return
+        record = read_lock(self.settings.config().state_directory)
+        if record is None or record.api != address or not is_suspended(record.process_id):
+            return
+        raise UnreachableError.because(
+            "node_suspended",
+            f"the node {record.name} answers nothing: its process {record.process_id} is suspended",
+            f"let it go on with `kill -CONT {record.process_id}`, or `fg` in its terminal",
+        ) from error
 
     def target(self) -> tuple[Address, str]:
         """Where the node's API is, and the token for it."""

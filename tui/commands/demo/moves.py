@@ -36,7 +36,7 @@ class Cast(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def connected(cast: Cast, node: DemoNode) -> AbstractAsyncContextManager[NodeHandle]:
-    return cast.console.connector(node.api, "", True)
+    return cast.console.connector(node.api, "", True, None)
 
 
 async def place(

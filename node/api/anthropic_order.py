@@ -246,6 +246,8 @@ def _unsupported(place: str, kind: str) -> ParameterError:
 def _turns(turns: list[Turn]) -> Iterator[Message]:
     for at, turn in enumerate(turns):
         place = f"messages[{at}]"
+        if not turn.content and isinstance(turn.content, list):
+            raise ParameterError(f"{place}.content", f"{place}.content is empty", "write something")
         if isinstance(turn.content, str):
             if turn.role not in ("user", "assistant", "system"):
                 raise ParameterError(f"{place}.role", f"{turn.role[:40]!r} is no role")

@@ -141,6 +141,7 @@ async def test_what_messages_ask_for_reaches_the_model(
     assert (request.reasoning, request.tokens_max) == ("none", 9)
 
 
+NOTHING: list[str] = []
 IMAGE = {"type": "image", "source": {"type": "url", "url": "http://127.0.0.1/"}}
 
 
@@ -148,6 +149,8 @@ IMAGE = {"type": "image", "source": {"type": "url", "url": "http://127.0.0.1/"}}
     ("word", "changes"),
     [
         ("messages[0].content[0]", {"messages": [{"role": "user", "content": [IMAGE]}]}),
+        ("messages[0].content", {"messages": [{"role": "user", "content": NOTHING}]}),
+        ("messages[0].content", {"messages": [{"role": "assistant", "content": NOTHING}]}),
         ("messages[0].role", {"messages": [{"role": "tool", "content": "x"}]}),
         ("tool_choice", {"tool_choice": {"type": "any"}}),
         ("tool_choice.name", {"tools": [ANTHROPIC_TOOL], "tool_choice": {"type": "tool"}}),

@@ -32,16 +32,17 @@ class Constraints:
             UsageError: what was asked makes no sense, or this model's tokens can't be kept to it.
         """
         made: list[LogitsProcessor] = []
-        end = tuple(self._think_end) if is_thinking else ()
-        if end and request.reasoning_tokens_max > 0:
-            made.append(_ThinkingBudget(prompt_length, request.reasoning_tokens_max, end))
+        start, end = () if is_thinking else self._marker("start"), self._marker("end")
+        if end and (is_thinking or start) and request.reasoning_tokens_max > 0:
+            made.append(_ThinkingBudget(prompt_length, request.reasoning_tokens_max, start, end))
         grammar = grammar_of(request, self._tokenizer, self._special)
         if grammar:
             matcher = LLMatcher(self._vocabulary, grammar, log_level=0)
             if matcher.is_error():
                 raise bad_schema(matcher.get_error())
             ends = sorted(self._tokenizer.eos_token_ids)
-            made.append(_Matching(matcher, prompt_length, ends, end))
+            waits_for = end if is_thinking else ()
+            made.append(_Matching(matcher, prompt_length, ends, waits_for))
         return made
 
     def _special(self, text: str) -> int | None:
@@ -49,10 +50,10 @@ class Constraints:
         special = len(tokens) == 1 and self._vocabulary.is_special_token(tokens[0])
         return tokens[0] if special else None
 
-    @property
-    def _think_end(self) -> list[int]:
+    def _marker(self, which: str) -> tuple[int, ...]:
+        """Tokens with which thinking begins or ends; none where the model does not think."""
         inner: Any = self._tokenizer
-        return list(getattr(inner, "_think_end_tokens", None) or ())
+        return tuple(getattr(inner, f"think_{which}_tokens", None) or ())
 
     @cached_property
     def _vocabulary(self) -> LLTokenizer:
@@ -128,12 +129,16 @@ class _Until:
 
 
 class _ThinkingBudget:
-    """Ends the thinking once it has used up its tokens."""
+    """Ends the thinking once it has used up its tokens. Without a `start` it has begun already;
+    with one, the model begins it by itself, or not at all.
+    """
 
-    def __init__(self, prompt_length: int, tokens_max: int, end: tuple[int, ...]) -> None:
+    def __init__(
+        self, prompt_length: int, tokens_max: int, start: tuple[int, ...], end: tuple[int, ...]
+    ) -> None:
         self._seen = prompt_length
         self._left = tokens_max
-        self._end = end
+        self._begins: _Until | None = _Until(start) if start else None
         self._until: _Until | None = _Until(end)
         self._due = list(end)
 
@@ -141,10 +146,14 @@ class _ThinkingBudget:
         fresh: Any = tokens[self._seen :].tolist()
         self._seen += len(fresh)
         for token in fresh:
+            if self._begins is not None:
+                if self._begins.met(token):
+                    self._begins = None
+                continue
             self._left -= 1
             if self._until is not None and self._until.met(token):
                 self._until = None
-        if self._until is None or self._left > 0 or not self._due:
+        if self._begins is not None or self._until is None or self._left > 0 or not self._due:
             return logits
         forced = self._due.pop(0)
         only = mx.arange(logits.shape[-1]) == forced

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import mlx.core as mx
 import msgspec
 import pytest
 from llguidance import LLMatcher, LLTokenizer
@@ -20,6 +21,7 @@ from node.model.request import (
     GenerationRequest,
     Sampling,
 )
+from node.runner.constraint import Constraints
 from node.runner.engine import Engine, EngineSettings
 from node.runner.grammar import grammar_of
 from tests.mlx.runner_process import chat
@@ -172,6 +174,25 @@ def test_thinking_ends_with_its_budget(ask: Ask) -> None:
     items = ask(prompt)
     assert 0 < len(reasoning_of(items).encode()) <= 7 * 4
     assert text_of(items)
+
+
+@pytest.mark.parametrize("thinks", [True, False])
+def test_thinking_that_the_model_begins_by_itself_has_a_budget_too(
+    engine: tuple[Engine, Items], thinks: bool
+) -> None:
+    tokenizer: Any = vars(engine[0])["_tokenizer"]
+    request = msgspec.structs.replace(chat("a", "x"), reasoning_tokens_max=3)
+    made = Constraints(tokenizer, 272).processors(request, 2, is_thinking=False)
+    (begin,), (end,) = tokenizer.think_start_tokens, tokenizer.think_end_tokens
+    tokens = [1, 2, begin if thinks else 65]
+    forced: list[bool] = []
+    for _ in range(5):
+        logits = mx.zeros((1, 272))
+        for change in made:
+            logits = change(mx.array(tokens), logits)
+        forced.append(mx.sum(logits == 0).item() == 1 and mx.argmax(logits).item() == end)
+        tokens.append(end if forced[-1] else 66)
+    assert forced == [False, False, False, thinks, False]
 
 
 def test_a_schema_waits_for_the_end_of_thinking(ask: Ask) -> None:

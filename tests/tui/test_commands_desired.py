@@ -4,6 +4,7 @@ import tarfile
 from collections.abc import Generator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from node.model.command import CordonNode, PlaceInstance, StopInstance, Wish
@@ -13,7 +14,15 @@ from tests.fakes.command_line import CommandLine
 from tests.fakes.handle import FakeHandle
 from tests.fakes.surroundings import isolate
 from tui.commands.bundle import Redactor
-from tui.commands.desired import changes, current, read_desired, words_of, write_desired
+from tui.commands.desired import (
+    Desired,
+    Place,
+    changes,
+    current,
+    read_desired,
+    words_of,
+    write_desired,
+)
 
 
 def test_what_is_exported_is_what_is_there_and_applying_it_does_nothing() -> None:
@@ -100,6 +109,29 @@ def test_diff_and_apply_go_by_their_codes(line: CommandLine, tmp_path: Path) -> 
     assert line("apply", "-f", str(tmp_path / "none")).code == 2
 
 
+def test_the_start_of_a_name_means_what_is_placed_already(
+    line: CommandLine, tmp_path: Path
+) -> None:
+    path = tmp_path / "short.toml"
+    path.write_text('[[instance]]\nmodel = "llama-3.3"\n')
+    assert line("diff", "-f", str(path), "--prune").code == 0
+    assert line("apply", "-f", str(path), "--prune").code == 0
+    assert handle_of(line).submitted == []
+
+
+def test_what_is_to_happen_when_a_node_is_lost_is_exported_too() -> None:
+    state, *_ = three_node_cluster()
+    (instance,) = state.instances.values()
+    lasting = msgspec.structs.replace(instance, wish=Wish(restart="always"))
+    state = msgspec.structs.replace(state, instances={lasting.instance: lasting})
+    (wanted,) = read_desired(write_desired(current(state)), "itself").instance
+    assert wanted.restart == "always"
+    empty = msgspec.structs.replace(state, instances={})
+    (change,) = changes(empty, Desired(instance=(wanted,)), prune=False)
+    assert change == Place(wanted)
+    assert changes(state, Desired(instance=(wanted,)), prune=True) == []
+
+
 def test_a_bundle_holds_what_helps_and_no_secret(
     line: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,7 +159,10 @@ def test_a_bundle_holds_what_helps_and_no_secret(
 
 
 def test_a_redactor_counts_and_leaves_the_rest() -> None:
-    redact = Redactor(("longsecret", ""), "/home/me")
+    redact = Redactor(("longsecret", "", 'quo"ted'), "/home/me")
     assert redact("GET /x?token=abc&b=1 Bearer abc.def") == "GET /x?token=(token)&b=1 (token)"
     assert redact("plain words in /home/me/x") == "plain words in ~/x"
     assert redact.count == 2
+    assert redact('{"a": "quo\\"ted"}') == '{"a": "(secret)"}'
+    assert redact("via http://me:pass@proxy:1/x") == "via http://(login)@proxy:1/x"
+    assert redact("send exoctl-0123456789abcdef01") == "send (token)"

@@ -4,12 +4,13 @@ import sys
 from pathlib import Path
 from typing import Annotated, assert_never
 
+import msgspec
 import typer
 
 from node.handle import NodeHandle
 from node.model.command import Accepted, CordonNode, PlaceInstance, StopInstance, Wish
 from node.model.errors import UsageError
-from node.model.ids import InstanceId
+from node.model.ids import InstanceId, ModelId
 from tui.commands.changes import check_may_change, submit
 from tui.commands.console import Console, Listing
 from tui.commands.desired import (
@@ -61,7 +62,7 @@ def diff(console: Console, *, file: FileOption, prune: PruneOption = False) -> N
     desired = _read(file)
 
     async def work(handle: NodeHandle) -> int:
-        found = changes(handle.state, desired, prune=prune)
+        found = changes(handle.state, _named(handle, desired), prune=prune)
         _show(console, handle, found)
         return DIFFERENT if found else 0
 
@@ -87,7 +88,7 @@ def apply(
     desired = _read(file)
 
     async def work(handle: NodeHandle) -> None:
-        found = changes(handle.state, desired, prune=prune)
+        found = changes(handle.state, _named(handle, desired), prune=prune)
         _show(console, handle, found)
         if dry_run or not found:
             return
@@ -124,8 +125,9 @@ async def _do(console: Console, handle: NodeHandle, change: Change) -> Accepted 
                 layers=wanted.layers,
                 context_tokens=wanted.context,
                 weight_format=wanted.weights,
+                restart=wanted.restart,
             )
-            command = PlaceInstance(model=find_model(handle, wanted.model), wish=wish)
+            command = PlaceInstance(model=ModelId(wanted.model), wish=wish)
             return await submit(console, handle, command)
         case Stop(instance=instance):
             await submit(console, handle, StopInstance(instance=instance))
@@ -134,6 +136,17 @@ async def _do(console: Console, handle: NodeHandle, change: Change) -> Accepted 
         case _:
             assert_never(change)
     return None
+
+
+def _named(handle: NodeHandle, desired: Desired) -> Desired:
+    """The same with whole names of models: the start of one must mean what is placed already."""
+    return msgspec.structs.replace(
+        desired,
+        instance=tuple(
+            msgspec.structs.replace(each, model=find_model(handle, each.model))
+            for each in desired.instance
+        ),
+    )
 
 
 def _read(file: str) -> Desired:

@@ -27,7 +27,8 @@ EVENTS_MAX = 5000
 LOG_LINES_MAX = 10_000
 QUIET_SECONDS = 2.0
 _CODES = re.compile(r"\b[0-9A-HJ-NP-Z]{5}(?:-[0-9A-HJ-NP-Z]{5}){3}\b")
-_TOKENS = re.compile(r"(?i)\b(hf_\w{8,}|sk-[\w-]{8,}|bearer\s+\S+)")
+_TOKENS = re.compile(r"(?i)\b(hf_\w{8,}|sk-[\w-]{8,}|exoctl-[0-9a-f]{16,}|bearer\s+\S+)")
+_LOGIN = re.compile(r"(://)[^/\s:@\"]+:[^/\s@\"]+@")
 _QUERY = re.compile(r"(?i)([?&](?:token|key|signature|x-amz-[\w-]+)=)[^&\s\"]+")
 
 
@@ -35,7 +36,9 @@ class Redactor:
     """Takes out of words what is nobody else's business."""
 
     def __init__(self, secrets: tuple[str, ...], home: str) -> None:
-        self._secrets = tuple(secret for secret in secrets if len(secret) >= 4)
+        known = {secret for secret in secrets if len(secret) >= 4}
+        escaped = {msgspec.json.encode(secret).decode()[1:-1] for secret in known}
+        self._secrets = tuple(sorted(known | escaped, key=len, reverse=True))
         self._home = home if len(home) > 1 else ""
         self.count = 0
         """Places where something was taken out."""
@@ -48,6 +51,7 @@ class Redactor:
         for pattern, instead in (
             (_CODES, "(code)"),
             (_TOKENS, "(token)"),
+            (_LOGIN, r"\g<1>(login)@"),
             (_QUERY, r"\g<1>(token)"),
         ):
             words, number = pattern.subn(instead, words)

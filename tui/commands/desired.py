@@ -27,6 +27,7 @@ class WantedInstance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     layers: tuple[Annotated[int, Meta(ge=1)], ...] = ()
     context: Annotated[int, Meta(ge=0)] = 0
     weights: Literal["auto", "as_stored", "dense"] = "auto"
+    restart: Literal["auto", "always", "never"] = "auto"
 
 
 class WantedNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -108,6 +109,7 @@ def current(state: State) -> Desired:
                 layers=_layers(instance),
                 context=instance.context_tokens,
                 weights=instance.weight_format.value,
+                restart=_restart(instance),
             )
             for instance in _standing(state)
         ),
@@ -179,7 +181,13 @@ def _is(instance: Instance, wanted: WantedInstance, nodes: tuple[NodeId, ...]) -
         and wanted.layers in ((), _layers(instance))
         and wanted.context in (0, instance.context_tokens)
         and wanted.weights in ("auto", instance.weight_format.value)
+        and wanted.restart in ("auto", instance.wish.restart)
     )
+
+
+def _restart(instance: Instance) -> Literal["auto", "always", "never"]:
+    word = instance.wish.restart
+    return word if word in ("always", "never") else "auto"
 
 
 def words_of(change: Change) -> str:

@@ -60,6 +60,13 @@ def test_install_status_and_uninstall_are_one_round(line: CommandLine, calls: Pa
     assert found.json["items"][0]["running"] is True
     assert found.json["items"][0]["differs"] is False
     assert line("service", "status", "--json").json["items"][0]["differs"] is True
+    calls.unlink()
+    assert line("service", "install", "-y", "--name", "other").code == 0
+    assert "--name other" in unit.read_text()
+    said = calls.read_text().splitlines()
+    assert said.index("--user disable --now exoctl.service") < said.index(
+        "--user enable --now exoctl.service"
+    )
     assert line("service", "uninstall", "-y").code == 0
     assert not unit.exists()
     assert "disable --now exoctl.service" in calls.read_text()
@@ -90,11 +97,27 @@ def test_a_system_without_its_supervisor_is_told_so(
     assert "there is no systemctl here" in done.err
 
 
+def test_a_service_keeps_the_secret_of_its_fleet_and_its_hub(
+    line: CommandLine, calls: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    secret = tmp_path / "fleet"
+    secret.write_text("x" * 40)
+    secret.chmod(0o600)
+    monkeypatch.setenv("HF_ENDPOINT", "http://hub.lan")
+    done = line("service", "install", "-y", "--cluster-secret-file", str(secret), "--json")
+    assert done.code == 0, done.err
+    words = Path(done.json["items"][0]["path"]).read_text()
+    assert f"--cluster-secret-file {secret}" in words
+    assert "Environment=HF_ENDPOINT=http://hub.lan\n" in words
+
+
 def test_words_with_spaces_and_percents_reach_the_node_as_they_are() -> None:
-    plan = systemd_plan(("/opt/my apps/exoctl", "up", "--name", "50%"), {"A": "b c"}, Path("/c"))
+    plan = systemd_plan(("/opt/my apps/exoctl", "up", "--name", "50%"), {"A": "b $c"}, Path("/c"))
     words = plan.words.decode()
     assert 'ExecStart="/opt/my apps/exoctl" up --name 50%%\n' in words
-    assert 'Environment="A=b c"\n' in words
+    assert 'Environment="A=b $c"\n' in words  # a dollar means nothing there
+    dollar = systemd_plan(("/bin/exoctl", "$x"), {}, Path("/c")).words.decode()
+    assert "ExecStart=/bin/exoctl $$x\n" in dollar
     assert plan.path == Path("/c/systemd/user/exoctl.service")
 
 

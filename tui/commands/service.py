@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import anyio
+
 from node.config import config_file, environment_value
 from node.io.node_lock import read_lock
 from node.model.errors import ConflictError, InternalError, UsageError
@@ -13,11 +15,15 @@ from tui.commands.changes import check_may_change
 from tui.commands.console import Console, Listing
 from tui.commands.jsonable import fields_of
 from tui.commands.plain import Column, Table
-from tui.commands.service_files import ServicePlan, launchd_plan, systemd_plan
+from tui.commands.service_files import STOP_SECONDS, ServicePlan, launchd_plan, systemd_plan
 
 CONTROL_SECONDS = 60.0
+_LOOK_SECONDS = 0.2
 NOT_RUNNING = 1
-_KEPT_VARIABLES = ("EXOCTL_STATE_DIR", "EXOCTL_MODEL_DIR", "EXOCTL_CONFIG", "HF_HOME", "PATH")
+_KEPT_VARIABLES = (
+    *("EXOCTL_STATE_DIR", "EXOCTL_MODEL_DIR", "EXOCTL_CONFIG"),
+    *("HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "PATH"),
+)
 
 
 def service_install(console: Console) -> None:
@@ -36,6 +42,8 @@ def service_install(console: Console) -> None:
             "`exoctl down` first: the service starts it again",
         )
     console.confirm(f"Write {plan.path} and start it?")
+    if plan.path.exists():
+        _stop(plan)  # a supervisor keeps running what it was told before
     try:
         plan.path.parent.mkdir(parents=True, exist_ok=True)
         plan.path.write_bytes(plan.words)
@@ -88,8 +96,7 @@ def service_uninstall(console: Console) -> None:
         console.say(f"there is no service ({plan.path})")
         return
     console.confirm(f"Stop the node and remove {plan.path}?")
-    for command in plan.remove:
-        _control(command, may_fail=True)
+    _stop(plan)
     plan.path.unlink(missing_ok=True)
     _say(console, plan, "removed")
 
@@ -145,11 +152,27 @@ def _options(console: Console) -> tuple[str, ...]:
     ):
         if value is not None:
             said += [name, str(value)]
+    if settings.cluster_secret_file:
+        said += ["--cluster-secret-file", str(settings.cluster_secret_file.expanduser().absolute())]
     for peer in settings.peer or ():
         said += ["--peer", peer]
     if settings.no_discovery:
         said.append("--no-discovery")
     return tuple(said)
+
+
+def _stop(plan: ServicePlan) -> None:
+    for command in plan.remove:
+        _control(command, may_fail=True)
+
+    async def until_stopped() -> None:
+        with anyio.move_on_after(2 * STOP_SECONDS):
+            while True:
+                if not _is_running(plan):
+                    return
+                await anyio.sleep(_LOOK_SECONDS)
+
+    anyio.run(until_stopped)
 
 
 def _is_running(plan: ServicePlan) -> bool:

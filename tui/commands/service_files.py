@@ -37,7 +37,7 @@ def systemd_plan(
 ) -> ServicePlan:
     """A unit of the person's own systemd."""
     variables = "".join(
-        f"Environment={_systemd_word(f'{name}={value}')}\n" for name, value in environment.items()
+        f"Environment={_systemd_quoted(f'{name}={value}')}\n" for name, value in environment.items()
     )
     words = f"""\
 [Unit]
@@ -101,6 +101,11 @@ def launchd_plan(
 
 
 def _systemd_word(word: str) -> str:
+    """A word of a command as systemd reads it; only there a dollar begins a variable."""
+    return _systemd_quoted(word.replace("$", "$$"))
+
+
+def _systemd_quoted(word: str) -> str:
     """A word as systemd reads it: quoted where needed, nothing expanded."""
-    word = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    word = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{word}"' if not word or any(c in word for c in " \t'\";\\") else word

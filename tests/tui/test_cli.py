@@ -356,3 +356,17 @@ def test_a_suspended_node_is_named_within_the_time_that_was_given(
     assert code == UnreachableError.exit_code
     assert f"the node here answers nothing: its process {process.pid} is suspended" in told
     assert f"kill -CONT {process.pid}" in told
+
+
+def test_each_tab_of_a_served_page_is_as_the_options_say(
+    line: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[str] = []
+
+    async def remember(console: Console, command: str, port: int, tabs: int) -> None:
+        commands.append(command)
+
+    monkeypatch.setattr("tui.commands.web_page.run_page", remember)
+    options = ("--read-only", "--ascii", "--no-mouse", "--no-anim", "--theme", "exoctl-light")
+    assert line("serve", *options).code == 0
+    assert commands[0].endswith(" " + " ".join(options))

@@ -54,8 +54,14 @@ def test_prompts_begin_alike_only_where_it_is_asked(line: CommandLine, handle: F
 def test_failures_are_counted_and_said(line: CommandLine, handle: FakeHandle) -> None:
     handle.script = [BusyError.because("queue_full", "64 wait")]
     outcome = line("bench", MODEL, "--concurrency", "2")
-    assert outcome.code == 0
+    assert outcome.code == 1
     assert "2 failed: 64 wait" in outcome.out
+
+
+def test_figures_that_can_not_be_kept_are_shown_still(line: CommandLine, tmp_path: Path) -> None:
+    outcome = line("bench", MODEL, "--concurrency", "2", "--save", str(tmp_path / "no" / "x"))
+    assert outcome.code == 2
+    assert "TOK/S" in outcome.out
 
 
 def test_two_kept_runs_are_compared(line: CommandLine, tmp_path: Path) -> None:
@@ -76,6 +82,7 @@ def test_two_kept_runs_are_compared(line: CommandLine, tmp_path: Path) -> None:
         ("bench",),
         ("bench", MODEL, "--concurrency", "0"),
         ("bench", MODEL, "--concurrency", "1,x"),
+        ("bench", MODEL, "--concurrency", "\N{SUPERSCRIPT TWO}"),
         ("bench", MODEL, "--concurrency", "1,,2"),
         ("bench", MODEL, "--concurrency", "65"),
         ("bench", "--compare", "nothing.json", "neither.json"),

@@ -51,6 +51,15 @@ def test_the_template_is_a_settings_file_that_changes_nothing(line: CommandLine)
     assert read.node.cluster_port == 52416
 
 
+def test_a_settings_file_that_is_a_link_stays_one(line: CommandLine, tmp_path: Path) -> None:
+    real = tmp_path / "dotfiles.toml"
+    real.write_text("")
+    (tmp_path / "config.toml").symlink_to(real)
+    assert line.bare("config", "set", "node.name", "linked").code == 0
+    assert (tmp_path / "config.toml").is_symlink()
+    assert real.read_text() == '[node]\nname = "linked"\n'
+
+
 def test_a_setting_is_set_and_the_rest_of_the_file_stays(line: CommandLine, tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text('# mine\n[node]\nname = "old"  # here\n\n[app]\nascii = true\n')

@@ -129,7 +129,8 @@ def test_what_can_be_no_name_is_refused_at_once(line: CommandLine, name: str) ->
 
 
 def test_read_only_refuses_a_pull(line: CommandLine, handle: FetchingHandle) -> None:
-    assert line("--read-only", "model", "pull", REPO).code == 5
+    for words in (("pull", REPO), ("verify", REPO), ("rm", REPO, "-y"), ("prune",)):
+        assert line("--read-only", "model", *words).code == 5
     assert handle.orders == []
 
 

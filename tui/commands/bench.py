@@ -19,6 +19,7 @@ from tui.commands.units import duration_text, rate_text
 
 CONCURRENCY = "1,2,3,4,5,8,16"
 CONCURRENCY_MAX = 64
+FAILED = 1
 COMPARED = (
     "version", "model", "nodes", "chips", "mlx", "placement", "weight_format", "prompt_tokens",
     "output_tokens", "reuses_prefix",
@@ -72,7 +73,10 @@ def bench(
         typer.Option("--compare", metavar="A B", help="Compare two kept runs; measures nothing."),
     ] = None,
 ) -> None:
-    """Measure how fast a model answers several clients at once, or compare two measurements."""
+    """Measure how fast a model answers several clients at once, or compare two measurements.
+
+    Exit 1 where a request failed.
+    """
     if compare is not None:
         _show_comparison(console, _read(compare[0]), _read(compare[1]))
         return
@@ -89,18 +93,27 @@ def bench(
             model=found, prompt_tokens=prompt, output_tokens=gen, reuses_prefix=prefix_reuse
         )
         provenance = await provenance_of(handle, asked)
-        points: list[Point] = []
-        with ProgressLine(console) as line:
-            await measure(handle, asked, 1)  # the first prompt of all meets the first time of much
-            for number in numbers:
-                line.update(f"{number} clients at once")
-                points.append(await measure(handle, asked, number))
+        points = await _points(console, handle, asked, numbers)
         run = Run(provenance=provenance, points=points)
+        _show(console, handle, run)
         if save is not None:
             _save(save, run)
-        _show(console, handle, run)
+        if any(point.failed for point in points):
+            console.exit(FAILED)
 
     console.connected(work, follow=True)
+
+
+async def _points(
+    console: Console, handle: NodeHandle, asked: Asked, numbers: list[int]
+) -> list[Point]:
+    points: list[Point] = []
+    with ProgressLine(console) as line:
+        await measure(handle, asked, 1)  # the first prompt of all meets the first time of much
+        for number in numbers:
+            line.update(f"{number} clients at once")
+            points.append(await measure(handle, asked, number))
+    return points
 
 
 def _show(console: Console, handle: NodeHandle, run: Run) -> None:
@@ -177,7 +190,7 @@ def _ratio(after: float, before: float) -> float:
 
 
 def _read_concurrency(text: str) -> list[int]:
-    numbers = [int(part) for part in text.split(",") if part.strip().isdigit()]
+    numbers = [int(part) for part in text.split(",") if part.strip().isdecimal()]
     known = len(numbers) == text.count(",") + 1
     if not known or not 0 < min(numbers) <= max(numbers) <= CONCURRENCY_MAX:
         raise UsageError.because(

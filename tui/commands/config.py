@@ -239,13 +239,14 @@ def _put(lines: list[str], table: str, name: str, line: str) -> str:
 
 def _write(path: Path, words: str) -> None:
     try:
+        path = path.resolve()  # it may be a link into somebody's own settings
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".config-")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(words)
-            file.flush()
-            os.fsync(file.fileno())
         try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(words)
+                file.flush()
+                os.fsync(file.fileno())
             Path(name).replace(path)
         except OSError:
             with contextlib.suppress(OSError):

@@ -13,6 +13,7 @@ from node.model.download import ImportModel, PruneModels, RemoveModel, VerifyMod
 from node.model.errors import UsageError
 from node.model.ids import ModelId, NodeId
 from node.model.register import ModelFigures
+from tui.commands.changes import check_may_change
 from tui.commands.console import Console, Listing
 from tui.commands.downloads import (
     NodeOption,
@@ -52,6 +53,7 @@ def model_verify(
 
     async def work(handle: NodeHandle) -> None:
         found, where = await _here(handle, model, node)
+        check_may_change(console)
         asked_at = clock.wall()
         done = await handle.order(where, VerifyModel(model=found))
         console.say(done.words)

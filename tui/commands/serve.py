@@ -8,6 +8,7 @@ import typer
 
 from node.model.errors import UsageError
 from tui.commands.console import Console
+from tui.commands.settings import Settings
 
 SERVE_PORT = 52417
 TABS_MAX = 8
@@ -38,11 +39,24 @@ def serve(
             "a token on the command line could be read by everybody on this machine",
             "set EXOCTL_TOKEN instead",
         )
-    words = [sys.executable, "-m", "tui", "--host", f"http://{address}"]
-    if console.settings.state_dir:
-        words += ["--state-dir", str(console.settings.state_dir)]
-    if console.settings.read_only:
-        words.append("--read-only")
-    if console.settings.theme:
-        words += ["--theme", console.settings.theme]
-    anyio.run(run_page, console, shlex.join(words), web_port, tabs)
+    command = shlex.join(_app_words(console.settings, f"http://{address}"))
+    anyio.run(run_page, console, command, web_port, tabs)
+
+
+def _app_words(settings: Settings, url: str) -> list[str]:
+    """The app of one tab: attached to that node, and as the options of this command have it."""
+    words = [sys.executable, "-m", "tui", "--host", url]
+    if settings.state_dir:
+        words += ["--state-dir", str(settings.state_dir)]
+    for flag, is_said in (
+        ("--read-only", settings.read_only),
+        ("--ascii", settings.ascii),
+        ("--no-mouse", settings.no_mouse),
+        ("--no-anim", settings.no_anim),
+        ("--no-color", settings.no_color),
+    ):
+        if is_said:
+            words.append(flag)
+    if settings.theme:
+        words += ["--theme", settings.theme]
+    return words

@@ -126,6 +126,15 @@ def explain_exit(exit_code: int | None, lines: Sequence[str]) -> Failure:
     return with_lines(failure, lines)
 
 
+def stage_stopped() -> Failure:
+    """Another stage of the instance was stopped, and nobody stopped this one."""
+    return Failure(
+        code="stage_stopped",
+        message="another stage of the instance was stopped, and this one ended with it",
+        remedy="the instance is started again by itself where another try is left",
+    )
+
+
 def with_lines(failure: Failure, lines: Sequence[str]) -> Failure:
     """The failure with the last lines of the runner's output in its message; never too long."""
     shown = "; ".join(line[:LINE_CHARACTERS_MAX] for line in lines[-LINES_SHOWN:])

@@ -35,15 +35,13 @@ from node.runner.shard_loader import (
     open_tokenizer,
 )
 from node.runner.solo_generator import can_batch
-from node.runner.stage_link import PeerGoneError, stage_lost
+from node.runner.stage_link import stage_lost
 from node.runner.stage_ring import CONNECT_SECONDS, StageListener, StageRing
 from node.runner.stage_worker import StageWorker
 
 CACHE_CONTEXTS_DEFAULT = 2
 """Full contexts that the caches may take where the node names no bound."""
 CACHE_BYTES_LEAST = 64 * 1024 * 1024
-GOODBYE_SECONDS = 1.0
-"""How long rank 0 waits for its own end when another stage has ended on purpose."""
 logger = logging.getLogger(__name__)
 
 
@@ -75,15 +73,14 @@ class Serving:
         """Serve until the node says to stop.
 
         Raises:
-            StopAskedError: the node said so, or rank 0 has. RunnerError: what ended it.
+            StopAskedError: the node said so, or another stage has. RunnerError: what ended it.
         """
         try:
             if self._prepare.stages > 1:
                 self._ring = self._connect()
             self._hold()
-        except PeerGoneError as gone:
-            self._end_with(gone)
         except StopAskedError:
+            # By its node or, as a neighbour's goodbye tells, by another: the instance is over.
             if self._ring is not None:
                 self._ring.say_goodbye()
             raise
@@ -128,7 +125,7 @@ class Serving:
         self._channel.announce(RunnerPhase.READY)
         try:
             self._serve(engine, pipeline)
-        except (StopAskedError, PeerGoneError):
+        except StopAskedError:
             engine.fail_all(BusyError, stopped_failure())
             raise
         except RunnerError as error:
@@ -249,17 +246,3 @@ class Serving:
 
     def _set_busy(self) -> None:
         self._channel.busy = True
-
-    def _end_with(self, gone: PeerGoneError) -> None:
-        """A neighbour has ended on purpose: a worker ends with it, rank 0 must not go on."""
-        inbox = self._channel.inbox
-        if self._prepare.rank == 0:
-            deadline = time.monotonic() + GOODBYE_SECONDS
-            while (remaining := deadline - time.monotonic()) > 0:
-                inbox.raise_if_stopped()
-                inbox.wait((), remaining)
-                inbox.take()
-            raise stage_lost(str(gone), "was stopped") from gone
-        if self._ring is not None:
-            self._ring.say_goodbye()
-        raise StopAskedError from gone

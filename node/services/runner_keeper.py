@@ -8,7 +8,13 @@ import anyio.to_thread
 import msgspec
 
 from node.core.failure_text import short_failure, short_text
-from node.core.runner_exit import LINES_SHOWN, explain_exit, with_lines
+from node.core.runner_exit import (
+    EXIT_CODE_UNKNOWN,
+    LINES_SHOWN,
+    explain_exit,
+    stage_stopped,
+    with_lines,
+)
 from node.core.runner_watch import RunnerLimits, RunnerWatch
 from node.core.work_plan import LocalRunner
 from node.io import clock
@@ -54,6 +60,8 @@ OUTBOX_MAX = 2 * REQUESTS_MAX + 8
 DIAL_SECONDS = 0.05
 SEND_SECONDS = 15.0
 """A runner that takes no bytes for so long is stuck."""
+GOODBYE_SECONDS = 3.0
+"""How long the stop of a runner may come after that of another stage, with which it ended."""
 DRAIN_SECONDS = 1.0
 """What a dead runner said last is still read for so long."""
 HANGUP_SECONDS = 2.0
@@ -132,6 +140,10 @@ class RunnerKeeper:
         self._found = found
         self._secret = found.secret if found is not None else clock.random_hex(2 * SECRET_BYTES)
         self._claim: RunnerClaim | None = None
+        self.has_left = False
+        """It ends unasked: another stage's goodbye reached it before the node's own stop."""
+        self._has_exited = False
+        self._stop_asked = Wakeup()
         self._hung_up = Wakeup()
         self._outbox: collections.deque[bytes] = collections.deque()
         self._outbox_filled = Wakeup()
@@ -146,6 +158,11 @@ class RunnerKeeper:
     def rank(self) -> int:
         """Its stage; only rank 0 generates."""
         return self._order.prepare.rank
+
+    @property
+    def phase(self) -> RunnerPhase:
+        """What it is ready for: less than its record says once it has begun to end."""
+        return RunnerPhase.STOPPING if self.has_left else self.record.phase
 
     @property
     def local(self) -> LocalRunner:
@@ -232,6 +249,9 @@ class RunnerKeeper:
         await child.wait()
         if self._introduced:
             await self._hung_up.wait(DRAIN_SECONDS)
+        self._has_exited = True
+        if self.has_left and not self.stopping:
+            await self._stop_asked.wait(GOODBYE_SECONDS)
         self._life.cancel()
 
     async def _look_after(self, child: Child) -> None:
@@ -260,9 +280,10 @@ class RunnerKeeper:
             return None  # the node is being stopped from outside
         if self.is_adopting:
             return _not_adopted(self._cause)
-        if self._cause is None or exit_code is None:
-            return explain_exit(exit_code, lines)
-        return with_lines(self._cause, lines)
+        if self._cause is not None and exit_code is not None:
+            return with_lines(self._cause, lines)
+        has_left_well = self.has_left and exit_code in (0, EXIT_CODE_UNKNOWN)
+        return stage_stopped() if has_left_well else explain_exit(exit_code, lines)
 
     def _conclude(self, failure: Failure | None, exit_code: int | None) -> None:
         self.record = msgspec.structs.replace(
@@ -284,6 +305,7 @@ class RunnerKeeper:
             self._life.cancel()
             return
         self._enter(RunnerPhase.STOPPING)
+        self._stop_asked.ring()
         if not self._post(encode_frame(Shutdown())):
             self._life.cancel()
 
@@ -330,6 +352,8 @@ class RunnerKeeper:
         except (anyio.EndOfStream, anyio.BrokenResourceError):
             self._hung_up.ring()
             await anyio.sleep(HANGUP_SECONDS)
+            if self._has_exited:
+                return  # and is waited for, as another stage ended first
             self._fail(_fault("it closed its socket but went on running"))
 
     async def _send_outbox(self, link: RunnerLink) -> None:
@@ -400,6 +424,7 @@ class RunnerKeeper:
             self.generations.fail(failure)
             return
         if change.phase in (RunnerPhase.STOPPING, RunnerPhase.STOPPED) or self.stopping:
+            self.has_left = self.has_left or not self.stopping
             return
         step = _ORDER.index(change.phase) - _ORDER.index(self.record.phase)
         if self.record.phase in _OVER or step < 0:

@@ -283,9 +283,9 @@ class Supervisor:
                 f"no runner of {request.instance or request.model} decides on this node",
                 "place the model, or wait until its instance has been started again",
             )
-        ready = [keeper for keeper in fitting if keeper.record.phase is RunnerPhase.READY]
+        ready = [keeper for keeper in fitting if keeper.phase is RunnerPhase.READY]
         if not ready:
-            phases = ", ".join(sorted({keeper.record.phase.value for keeper in fitting}))
+            phases = ", ".join(sorted({keeper.phase.value for keeper in fitting}))
             raise BusyError.because(
                 "runner_not_ready",
                 f"the runner of {request.model} is {phases}, not ready",

@@ -1,10 +1,11 @@
 """A runner child that speaks the protocol and computes nothing; its first argument is a mode.
 
 Modes are words joined by `,`: `hang:PHASE`, `die:PHASE:CODE` (negative: a signal), `fail:PHASE`,
-`ramble:PHASE` (fails with too many words), `swollen:PHASE` (has too large an address),
-`garbage:PHASE`, `oversize:PHASE`, `back:PHASE`, `twice`, `stranger`, `hangup`, `stuck`, `silent`,
-`stubborn` (ignores SIGTERM and `Shutdown`), `flood` (beats without pause), `chatter` (fills its
-log), `child` (leaves a grandchild in its group), `deaf` (stops reading), `fast`, `exit` (at once).
+`leave:PHASE` (ends well, unasked), `ramble:PHASE` (fails with too many words), `swollen:PHASE` (has
+too large an address), `garbage:PHASE`, `oversize:PHASE`, `back:PHASE`, `twice`, `stranger`,
+`hangup`, `stuck`, `silent`, `stubborn` (ignores SIGTERM and `Shutdown`), `flood` (beats without
+pause), `chatter` (fills its log), `child` (leaves a grandchild in its group), `deaf` (stops
+reading), `fast`, `exit` (at once).
 
 To a second connection, which is that of its node's next life: `mute` (never answers), `impostor`
 (can't prove itself), `earlier` (is of another attempt), `slow` (answers late), `orphan:SECONDS`.
@@ -140,6 +141,11 @@ class FakeRunner:
         self.send(PhaseChanged(phase=RunnerPhase.FAILED, failure=failure))
         time.sleep(0.05)
         os._exit(1)
+
+    def do_leave(self) -> None:
+        self.send(PhaseChanged(phase=RunnerPhase.STOPPED))
+        time.sleep(0.05)
+        os._exit(0)
 
     def do_ramble(self) -> None:
         failure = Failure(code="model_broken", message="tensor " * 100_000, remedy="try " * 100_000)

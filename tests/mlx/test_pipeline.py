@@ -138,13 +138,14 @@ def test_the_end_of_rank_0_ends_the_others_without_a_failure(short_path: Path, t
         assert [child.process.wait(5) for child in children] == [0, 0, 0]
 
 
-def test_the_end_of_another_stage_fails_rank_0(short_path: Path, tiny: Path) -> None:
+def test_the_end_of_another_stage_ends_rank_0_without_a_failure(
+    short_path: Path, tiny: Path
+) -> None:
+    """Whether it was to be so is for its node to say, which knows what else is stopped."""
     with stages(short_path, tiny, (0, 2, LAYERS)) as children:
         children[1].send(Shutdown())
-        failure = children[0].phase(RunnerPhase.FAILED, seconds=5).failure
-        assert failure is not None
-        assert failure.code == "stage_lost"
-        assert children[1].process.wait(5) == 0
+        children[0].phase(RunnerPhase.STOPPED, seconds=5)
+        assert [child.process.wait(5) for child in children] == [0, 0]
 
 
 def test_a_stop_while_a_stage_is_frozen_is_no_failure(short_path: Path, tiny: Path) -> None:

@@ -19,7 +19,7 @@ from node.model.ids import InstanceId, RequestId, RunnerId
 from node.model.instance import RunnerPhase, StageAddress
 from node.model.request import Delta, Failed, Finished, FinishReason
 from node.runner.protocol import Connect
-from node.services import runner_generations
+from node.services import runner_generations, runner_keeper
 from node.services.runner_keeper import RunnerSettings
 from node.services.supervisor import Supervisor
 from tests.fakes.supervisor_scene import (
@@ -65,6 +65,35 @@ async def test_a_runner_goes_through_its_phases_and_stops_when_asked(tmp_path: P
             RunnerPhase.STOPPED,
         ]
         assert here.supervisor.figures().runners == ()
+
+
+async def test_a_stage_that_ends_with_another_before_its_own_stop_comes_has_not_failed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scene(tmp_path, "leave:ready") as here:
+        ready = await here.ready()
+        with anyio.fail_after(5.0):
+            while not gone(ready.process_id):  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+        await anyio.sleep(0.3)  # the stop of an unloading comes with the log, a little later
+        with pytest.raises(BusyError, match="stopping, not ready"):
+            async with aclosing(here.supervisor.generate(request("hello"))) as items:
+                await anext(items)
+        here.supervisor.stop(RUNNER)
+        stopped = await here.ended()
+        assert (stopped.phase, stopped.failure) == (RunnerPhase.STOPPED, None)
+    assert [row.message for row in caplog.records if row.levelname == "ERROR"] == []
+
+
+async def test_a_stage_that_ends_with_another_and_is_not_stopped_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner_keeper, "GOODBYE_SECONDS", 0.2)
+    async with scene(tmp_path, "leave:ready") as here:
+        await here.ready()
+        failure = await here.failure()
+        assert failure.code == "stage_stopped"
+        assert "another stage" in failure.message
 
 
 async def test_a_child_has_its_own_session_private_files_and_no_secrets(tmp_path: Path) -> None:

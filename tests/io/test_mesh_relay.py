@@ -1,13 +1,26 @@
 """Streams through a third node: in order, bounded, and only for those who have a link with it."""
 
 from collections import deque
+from typing import cast
 
 import anyio
 import pytest
+from anyio.abc import ByteStream
 
+from node.core.peer_table import PeerTable
+from node.io.mesh.channel import Channel
+from node.io.mesh.event import MeshEvent
+from node.io.mesh.limits import MeshLimits
+from node.io.mesh.link import Link, LinkFacts
+from node.io.mesh.links import Links
+from node.io.mesh.outbox import Outbox
 from node.io.mesh.relay import CHUNK_BYTES, STREAMS_MAX, WINDOW_BYTES, Relay, RelayStream
+from node.io.mesh.standing import Standing
 from node.model.ids import NodeId
-from node.wire.message import Relayed
+from node.model.machine import Address
+from node.wire.codec import Codec
+from node.wire.frame import FrameReader
+from node.wire.message import Leaving, Relayed
 
 ONE, TWO, MIDDLE, STRANGER = (NodeId(letter * 52) for letter in "12ms")
 
@@ -34,7 +47,7 @@ class Wires:
             self._deliver()
             return True
 
-        return Relay(own, send, lambda node: node in (ONE, TWO, MIDDLE))
+        return Relay(own, send, send, lambda node: node in (ONE, TWO, MIDDLE))
 
     def _deliver(self) -> None:
         if self._is_delivering:
@@ -131,3 +144,61 @@ async def test_streams_are_bounded():
         assert wires.relays[ONE].open(MIDDLE, TWO) is not None
     assert wires.relays[ONE].open(MIDDLE, TWO) is None
     assert len(wires.opened) == STREAMS_MAX
+
+
+async def test_nothing_is_kept_of_chunks_without_a_byte():
+    wires = Wires()
+    near, far = wires.pair()
+    for _ in range(1000):
+        wires.relays[ONE].say(*near.key, "data", b"")
+    wires.relays[ONE].say(*near.key, "data", b"x")
+    assert await far.receive() == b"x"
+
+
+def link_with(peer: NodeId, limits: MeshLimits, via: NodeId | None = None) -> Link:
+    """A link whose peer reads nothing."""
+    facts = LinkFacts(
+        peer=peer,
+        name="peer",
+        version="",
+        process="p",
+        address=Address("10.0.0.1", 1),
+        is_dialled=True,
+        medium="",
+        via=via or NodeId(""),
+    )
+    outbox = Outbox(Codec(), limits.control_frames_max, limits.control_bytes_max, 0)
+    stream = cast("ByteStream", None)
+    return Link(facts, Channel(stream, FrameReader(), Codec(), limits, outbox), Codec())
+
+
+@pytest.mark.parametrize("size", [0, CHUNK_BYTES])
+async def test_what_is_passed_on_for_others_never_costs_a_link_of_ones_own(size: int):
+    limits = MeshLimits(control_frames_max=64, control_bytes_max=32 * CHUNK_BYTES)
+    events, received = anyio.create_memory_object_stream[MeshEvent](8)
+    with events, received:
+        table = PeerTable(MIDDLE)
+        table.set_admitted({ONE: (), TWO: ()}, 0.0)
+        links = Links(Standing(MIDDLE, "process", "middle", "invite", "1"), table, limits, events)
+        link = links._links[TWO] = link_with(TWO, limits)  # pyright: ignore[reportPrivateUsage]
+        for _ in range(100):
+            flood = Relayed(source=ONE, target=TWO, stream="s", kind="data", data=bytes(size))
+            links.relay.take(ONE, flood)
+        assert link.is_open
+        assert links.send(TWO, Leaving(reason="still goes"))
+
+
+async def test_a_way_through_a_third_node_is_no_way_for_a_fourth():
+    limits = MeshLimits()
+    events, received = anyio.create_memory_object_stream[MeshEvent](8)
+    with events, received:
+        table = PeerTable(MIDDLE)
+        table.set_admitted({ONE: (), TWO: ()}, 0.0)
+        links = Links(Standing(MIDDLE, "process", "middle", "invite", "1"), table, limits, events)
+        known = links._links  # pyright: ignore[reportPrivateUsage]
+        known[ONE] = link_with(ONE, limits)
+        known[TWO] = link_with(TWO, limits, via=ONE)
+        passed_on = Relayed(source=ONE, target=TWO, stream="s", kind="open")
+        links.relay.take(ONE, passed_on)
+        waiting = known[TWO]._control._outbox  # pyright: ignore[reportPrivateUsage]
+        assert waiting.bytes_waiting == 0

@@ -87,6 +87,11 @@ class Channel:
         """Whether anything put into it may still be sent."""
         return not self._end_reason
 
+    @property
+    def has_ample_room(self) -> bool:
+        """Whether it is open and less than half of what may wait to be sent does."""
+        return self.is_open and self._outbox.is_half_empty
+
     def put(self, frame: bytes) -> bool:
         """Send a frame soon; False where too much waits already."""
         if not self._outbox.put(frame):

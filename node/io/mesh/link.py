@@ -11,7 +11,7 @@ from node.model.ids import NodeId
 from node.model.machine import Address
 from node.model.register import LinkRecord
 from node.wire.codec import Codec
-from node.wire.message import PieceSent, RegistersChanged
+from node.wire.message import PieceSent, RegistersChanged, Relayed
 
 
 class LinkFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +94,16 @@ class Link:
             return True
         self.end("the peer reads too slowly: its queue is full")
         return False
+
+    def pass_on(self, message: Relayed) -> bool:
+        """Queue what is another's; False where half of the queue is taken already: what this node
+        has to say itself must never find it full.
+
+        Raises:
+            FrameError: the message is longer than a frame may be.
+        """
+        control = self._control
+        return control.has_ample_room and control.put(self._codec.encode(message))
 
     async def probe(self) -> bool:
         """Whether the peer answers over this link now."""

@@ -59,7 +59,7 @@ class Links:
         self.greeting: set[NodeId] = set()
         """Peers that this node is greeting, as the one that dialled."""
         self.on_introduced: OnIntroduced | None = None
-        self.relay = Relay(standing.node, self.send, table.is_admitted)
+        self.relay = Relay(standing.node, self.send, self._pass_on, table.is_admitted)
         self._events = events
         self._links: dict[NodeId, Link] = {}
         self._failures: dict[NodeId, tuple[Address, Failure]] = {}
@@ -85,6 +85,17 @@ class Links:
             return link.send(message)
         except FrameError as error:
             _log.error("%s to %s not sent: %s", type(message).__name__, short(peer), error)
+            return False
+
+    def _pass_on(self, peer: NodeId, message: Relayed) -> bool:
+        """Send what is another's: over a direct link only, and while that has ample room."""
+        link = self._links.get(peer)
+        if link is None or link.facts.via:
+            return False
+        try:
+            return link.pass_on(message)
+        except FrameError as error:
+            _log.debug("not passed on to %s: %s", short(peer), error)
             return False
 
     def records(self) -> tuple[LinkRecord, ...]:

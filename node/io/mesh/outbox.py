@@ -29,6 +29,11 @@ class Outbox:
         """Bytes of the frames in the queue."""
         return self._frame_bytes
 
+    @property
+    def is_half_empty(self) -> bool:
+        """Whether less than half of what may wait does."""
+        return 2 * len(self._frames) < self._frames_max and 2 * self._frame_bytes < self._bytes_max
+
     def put(self, frame: bytes) -> bool:
         """Queue a frame; False where the queue is full."""
         if (

@@ -118,6 +118,8 @@ class RelayStream(ByteStream):
     def take(self, message: Relayed) -> None:
         """What came for this end."""
         match message.kind:
+            case "data" if not message.data:
+                return
             case "data":
                 self._received_bytes += len(message.data)
                 if self._received_bytes > WINDOW_BYTES:
@@ -146,9 +148,13 @@ class RelayStream(ByteStream):
 class Relay:
     """The ends at this node, and what it passes on for others."""
 
-    def __init__(self, own: NodeId, send: Send, is_member: Callable[[NodeId], bool]) -> None:
+    def __init__(
+        self, own: NodeId, send: Send, pass_on: Send, is_member: Callable[[NodeId], bool]
+    ) -> None:
+        """`pass_on` sends what is another's, and refuses before that costs this node anything."""
         self._own = own
         self._send = send
+        self._pass_on = pass_on
         self._is_member = is_member
         self._streams: dict[Key, RelayStream] = {}
         self.on_open: Callable[[RelayStream], None] | None = None
@@ -170,7 +176,10 @@ class Relay:
         if message.target != self._own:
             # Only for the one that it came from, and for a member: never any further.
             is_honest = message.source == sender and self._is_member(message.target)
-            if not (is_honest and self._send(message.target, message)) and message.kind != "close":
+            if (
+                not (is_honest and self._pass_on(message.target, message))
+                and message.kind != "close"
+            ):
                 self._refuse(sender, message)
             return
         key = (sender, message.source, message.stream)

@@ -37,6 +37,7 @@ from node.model.errors import (
     NotFoundError,
     TimeoutExpiredError,
     UnreachableError,
+    UsageError,
 )
 from node.model.ids import CommandId, ModelId, NodeId
 from node.model.instance import RunnerPhase
@@ -47,6 +48,8 @@ from node.wire.surface import error_of_kind, kind_of
 
 RESEND_SECONDS = 1.0
 PENDING_MAX = 256
+CARRIED_OUT_MAX = 64
+"""Orders of others that are carried out at a time; further ones are refused."""
 REMEMBERED_MAX = 1000
 """Orders of others whose answers are kept, for those that are sent again."""
 
@@ -75,7 +78,8 @@ class ModelOrders:
         self._send = send
         self._tasks = tasks
         self._pending: dict[CommandId, MemoryObjectSendStream[OrderAnswered]] = {}
-        self._answers: dict[tuple[NodeId, CommandId], OrderAnswered | None] = {}
+        self._running: set[tuple[NodeId, CommandId]] = set()
+        self._answers: dict[tuple[NodeId, CommandId], OrderAnswered] = {}
 
     async def order(self, node: NodeId, order: ModelOrder, timeout_seconds: float) -> OrderDone:
         """Have a node carry out an order.
@@ -125,15 +129,17 @@ class ModelOrders:
                     return
             return
         key = (peer, message.id)
-        if key in self._answers:
-            answer = self._answers[key]
-            if answer is not None:
-                self._send(peer, answer)
+        if key in self._running:
             return
-        self._answers[key] = None
-        while len(self._answers) > REMEMBERED_MAX:
-            del self._answers[next(iter(self._answers))]
-        self._tasks.start_soon(self._answer, peer, message)
+        if key in self._answers:
+            self._send(peer, self._answers[key])
+        elif len(self._running) >= CARRIED_OUT_MAX:
+            text = f"{CARRIED_OUT_MAX} orders are being carried out already"
+            busy = BusyError.because("too_many_orders", text, "try again shortly")
+            self._send(peer, _refused(message.id, busy))
+        else:
+            self._running.add(key)
+            self._tasks.start_soon(self._answer, peer, message)
 
     async def carry_out(self, order: ModelOrder) -> OrderDone:
         """Do it on this node.
@@ -153,12 +159,17 @@ class ModelOrders:
     # -- inside ------------------------------------------------------------------------------------
 
     async def _answer(self, peer: NodeId, message: OrderSent) -> None:
+        key = (peer, message.id)
         try:
             done = await self.carry_out(message.order)
             answer = OrderAnswered(id=message.id, done=done)
         except ExoctlError as error:
-            answer = OrderAnswered(id=message.id, kind=kind_of(error), failure=error.failure)
-        self._answers[peer, message.id] = answer
+            answer = _refused(message.id, error)
+        finally:
+            self._running.discard(key)
+        self._answers[key] = answer
+        while len(self._answers) > REMEMBERED_MAX:
+            del self._answers[next(iter(self._answers))]
         self._send(peer, answer)
 
     async def _carry_out(self, order: ModelOrder) -> OrderDone:
@@ -231,6 +242,8 @@ class ModelOrders:
         return OrderDone(words=f"{model} is being hashed anew")
 
     async def _import(self, order: ImportModel) -> OrderDone:
+        if "\0" in order.path:
+            raise UsageError.because("bad_path", "a path can't hold a zero byte")
         source = Path(order.path)
         target = import_target(self._root, order.model)
         if source.suffix == ".gguf":
@@ -239,6 +252,10 @@ class ModelOrders:
             await anyio.to_thread.run_sync(copy_model, source, self._root, target)
         self.rescan()
         return OrderDone(words=f"{order.model} imported from {source}")
+
+
+def _refused(id_: CommandId, error: ExoctlError) -> OrderAnswered:
+    return OrderAnswered(id=id_, kind=kind_of(error), failure=error.failure)
 
 
 def _outcome(answer: OrderAnswered) -> OrderDone:

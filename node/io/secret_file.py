@@ -39,13 +39,17 @@ def load_secret(path: Path) -> bytes:
             f"{path} has mode {mode:04o}: others of this machine could join with it",
             f"chmod 600 {path}",
         )
-    if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
+    _check_length(len(secret), path)
+    return hmac.digest(_SALT, secret, hashlib.sha256)
+
+
+def _check_length(count: int, path: Path) -> None:
+    if not SECRET_BYTES_MIN <= count <= SECRET_BYTES_MAX:
         raise UsageError.because(
             "bad_secret",
-            f"{path} holds {len(secret)} bytes; {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} make one",
+            f"{path} holds {count} bytes; {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} make one",
             f"head -c 32 /dev/urandom | base64 > {path}",
         )
-    return hmac.digest(_SALT, secret, hashlib.sha256)
 
 
 def new_secret() -> str:
@@ -57,8 +61,11 @@ def write_secret(path: Path, secret: str) -> None:
     """Put a secret in the place of the file's, for its owner alone.
 
     Raises:
-        RefusedError: it can't be written; the old one holds.
+        UsageError: it can't be one. RefusedError: it can't be written. The old one holds.
     """
+    if not (secret.isascii() and secret.isprintable()):
+        raise UsageError.because("bad_secret", "a secret is one line of plain characters")
+    _check_length(len(secret), path)
     temporary = path.with_name(f".{path.name}.{clock.random_hex(8)}")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

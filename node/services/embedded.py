@@ -296,7 +296,12 @@ class EmbeddedHandle:
         if self._runner_files is None or runner not in self._own_runners():
             raise NotFoundError.because("no_such_log", f"no runner {runner!r} has a log here")
         path = self._runner_files.log(runner)
-        return await anyio.to_thread.run_sync(_read_tail, path, source, lines_max)
+        try:
+            return await anyio.to_thread.run_sync(_read_tail, path, source, lines_max)
+        except OSError as error:
+            raise ExoctlError.because(
+                "log_unreadable", f"{path}: {error.strerror or error}", "see its owner and mode"
+            ) from error
 
     def _own_runners(self) -> list[RunnerId]:
         if self._runner_files is None:
@@ -347,7 +352,7 @@ def _read_tail(path: Path, source: str, lines_max: int) -> list[LogLine]:
         file.seek(0, 2)
         size = file.tell()
         file.seek(max(0, size - LOG_BYTES_MAX))
-        text = file.read().decode("utf-8", "replace")
+        text = file.read(LOG_BYTES_MAX).decode("utf-8", "replace")
     return [
         LogLine(at=0.0, level="output", source=source, text=line)
         for line in text.splitlines()[-lines_max:]

@@ -29,7 +29,10 @@ def test_a_file_that_others_may_read_or_that_holds_no_secret_is_refused(tmp_path
     path = tmp_path / "secret"
     with pytest.raises(RefusedError):
         load_secret(path)
-    write_secret(path, "short")
+    write_secret(path, new_secret())
+    with pytest.raises(UsageError):
+        write_secret(path, "short")
+    path.write_bytes(b"short")
     with pytest.raises(UsageError):
         load_secret(path)
     write_secret(path, new_secret())

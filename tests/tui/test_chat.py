@@ -5,7 +5,7 @@ import pytest
 from node.model.errors import BusyError
 from node.model.ids import ModelId, RequestId
 from node.model.request import Delta, Finished, FinishReason, Usage
-from tests.fakes.cluster import five_node_cluster, no_placement, three_node_cluster
+from tests.fakes.cluster import five_node_cluster, loading, no_placement, three_node_cluster
 from tests.fakes.handle import ANSWER
 from tests.fakes.screen import Screenplay
 from tests.fakes.snapshots import check_snapshot, screen_text, settle, until_shown
@@ -102,6 +102,22 @@ async def test_without_a_ready_model_nothing_is_sent_and_the_next_key_is_named()
         await settle(play, pilot)
         await pilot.press(*"why", "enter")
         await until_shown(play, pilot, "no model is ready: n places one")
+        assert play.node.generated == []
+        assert play.app.main is not None
+        assert play.app.main.query_one(Composer).text == "why"
+    play.close()
+
+
+async def test_a_model_that_is_loading_is_named_with_how_far_it_is() -> None:
+    play = Screenplay(loading(), CHAT)
+    async with play.app.run_test(size=(100, 30), notifications=True) as pilot:
+        play.start()
+        await settle(play, pilot)
+        shown = screen_text(play.app)
+        assert "llama-3.3-70b-4bit is loading: 40/80 layers." in shown
+        assert "No model is ready" not in shown
+        await pilot.press(*"why", "enter")
+        await until_shown(play, pilot, "layers: ask once it is ready")
         assert play.node.generated == []
         assert play.app.main is not None
         assert play.app.main.query_one(Composer).text == "why"

@@ -1,5 +1,7 @@
 """Rows of instances and of the requests that they serve."""
 
+from collections.abc import Sequence
+
 from node.core.instance_status import InstanceStatus, status
 from node.model.ids import InstanceId, NodeId, RunnerId
 from node.model.instance import Instance
@@ -17,6 +19,7 @@ _PHASES: dict[RequestPhase, tuple[Level, str]] = {
     RequestPhase.FAILED: ("bad", "failed"),
     RequestPhase.CANCELLED: ("warn", "cancelled"),
 }
+_COMING = ("PREPARING", "CONNECTING", "LOADING", "WARMING UP")
 _RUNNING = (RequestPhase.QUEUED, RequestPhase.PREFILL, RequestPhase.DECODE)
 
 
@@ -76,6 +79,19 @@ def _placement(
     )
 
 
+def coming_words(rows: Sequence[PlacementRow]) -> str:
+    """What is on its way to being ready, and how far: `phi-4 is loading: 12/40 layers`; or empty.
+
+    Where several are, the one that is nearest.
+    """
+    coming = [row for row in rows if row.level == "busy"]
+    if not coming:
+        return ""
+    nearest = max(coming, key=lambda row: _COMING.index(row.word))
+    detail = f": {nearest.detail}" if nearest.detail else ""
+    return f"{nearest.model} is {nearest.word.lower()}{detail}"
+
+
 def _policy(instance: Instance) -> str:
     words: list[str] = []
     if instance.wish.restart != "auto":
@@ -94,7 +110,7 @@ def placement_level(condition: InstanceStatus) -> Level:
             return "bad"
         case "DEGRADED" | "STOPPING":
             return "warn"
-        case "PREPARING" | "CONNECTING" | "LOADING" | "WARMING UP":
+        case "PREPARING" | "CONNECTING" | "LOADING" | "WARMING UP":  # as `_COMING` orders them
             return "busy"
 
 

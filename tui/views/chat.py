@@ -9,6 +9,7 @@ from node.model.ids import ModelId, RequestId
 from node.model.request import GenerationRequest
 from tui.bridge.conversation import TOPICS
 from tui.shell import Handler, Shell
+from tui.viewmodel.placements import coming_words
 from tui.views.view import View
 from tui.widgets.composer import Composer
 from tui.widgets.pane import bindings
@@ -50,7 +51,11 @@ class ChatView(View):
             return
         conversation.model = self.context.chat_model
         if conversation.model is None:
-            self.context.say("no model is ready: n places one", "warn")
+            coming = coming_words(self.context.view.placements)
+            words = (
+                f"{coming}: ask once it is ready" if coming else "no model is ready: n places one"
+            )
+            self.context.say(words, "warn")
             return
         self.query_one(Composer).text = ""
         self.query_one(Transcript).is_following = True

@@ -14,6 +14,7 @@ from tui.paint.canvas import Canvas
 from tui.paint.markdown import MarkdownPainter
 from tui.paint.palette import Palette
 from tui.viewmodel import glyphs, text
+from tui.viewmodel.placements import coming_words
 from tui.widgets.list_pane import WHEEL_ROWS, ListPane
 from tui.widgets.painted import Parts
 from tui.widgets.pane import bindings
@@ -87,6 +88,9 @@ class Transcript(ListPane):
         if self.context.chat_model is not None:
             canvas.centre(y, "Ask something.", "text b")
             canvas.centre(y + 1, f"{self.context.chat_model} answers.", "dim")
+        elif coming := coming_words(self.context.view.placements):
+            canvas.centre(y, f"{coming}.", "text b")
+            canvas.centre(y + 1, "Ask here once it is ready.", "dim")
         else:
             canvas.centre(y, "No model is ready.", "text b")
             words = "esc, then n places one; then ask here."

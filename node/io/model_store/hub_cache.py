@@ -202,14 +202,17 @@ class Repository:
         return freed
 
     def drop_unused(self) -> int:
-        """Delete revisions that were replaced by the current one, and bytes that none uses."""
+        """Delete revisions of ours that the current one replaced, and bytes that none uses.
+
+        What another program has fetched into the same cache stays.
+        """
         current = self.current()
         if current is None:
             return self.drop_parts()
         for path in list(self._snapshots.iterdir()):
-            if path != current and is_commit(path.name):
+            if path != current and self.listing(path.name) is not None:
                 shutil.rmtree(path)
-        used = {path.resolve().name for path in current.iterdir()}
+        used = {path.resolve().name for path in self._snapshots.rglob("*") if path.is_symlink()}
         freed = self.drop_parts()
         for path in list(self._blobs.iterdir()):
             if path.name not in used and len(path.name) in _HASH_LENGTHS:

@@ -47,6 +47,8 @@ def prune(root: Path, busy: frozenset[ModelId]) -> int:
         if model is None or model in busy or not lies_within(folder, root):
             continue
         repository = Repository(root, model)
+        if not repository.own.is_dir():
+            continue  # another program's: nothing of it is ours to delete
         with repository.lock() as is_ours:
             if not is_ours:
                 continue

@@ -35,6 +35,8 @@ def test_every_setting_there_is_is_explained(line: CommandLine) -> None:
     for name in NODE_WORDS:
         assert f"node.{name} " in shown.out
     items = line.bare("config", "explain", "--json").json["items"]
+    assert line.bare("config", "--json").json["items"] == items
+    assert line.bare("config", "--json", "keys").json["kind"] == "Key"
     assert {item["name"] for item in items} == set(NODE_WORDS) | set(APP_WORDS)
 
 

@@ -67,6 +67,7 @@ def test_only_what_differs_is_done_and_stops_only_where_asked() -> None:
         "apiVersion = 'exoctl/v9'\n",
         "instance = 3\n",
         "{",
+        '{"items": []}',
         "\x00",
     ],
 )
@@ -94,6 +95,8 @@ def test_diff_and_apply_go_by_their_codes(line: CommandLine, tmp_path: Path) -> 
     exported = line("export")
     (tmp_path / "is.toml").write_text(exported.out)
     assert line("diff", "-f", str(tmp_path / "is.toml"), "--prune").code == 0
+    (tmp_path / "is.json").write_text(line("export", "-o", "json").out)
+    assert line("diff", "-f", str(tmp_path / "is.json"), "--prune").code == 0
     wanted = '[[instance]]\nmodel = "phi-4-4bit"\n[[node]]\nname = "mini-1"\ncordoned = true\n'
     path = tmp_path / "want.toml"
     path.write_text(wanted)

@@ -130,6 +130,14 @@ async def test_what_is_recorded_folds_to_what_the_node_has(tmp_path: Path) -> No
     handle.close()
 
 
+def test_a_recording_that_was_cut_off_is_seen_up_to_there(tmp_path: Path) -> None:
+    recording(tmp_path / "run", 0.0)
+    whole = (tmp_path / "run").read_bytes()
+    items = list(read_recording(tmp_path / "run"))
+    (tmp_path / "run").write_bytes(whole[:-7])
+    assert list(read_recording(tmp_path / "run")) == items[:-1]
+
+
 async def test_an_empty_recording_is_named(tmp_path: Path) -> None:
     (tmp_path / "run").write_bytes(b"")
     clock = ReplayClock(Ticks(), 1.0)

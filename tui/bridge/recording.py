@@ -70,7 +70,8 @@ async def record(handle: NodeHandle, file: IO[bytes], wall: Callable[[], float])
 
 
 def read_recording(path: Path) -> Iterator[Recorded]:
-    """The items of a recording, in order.
+    """The items of a recording, in order; the end of one that was cut off while it was written has
+    no line feed and is left out.
 
     Raises:
         UsageError: the file can't be read, or a line of it is no item.
@@ -78,6 +79,8 @@ def read_recording(path: Path) -> Iterator[Recorded]:
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
+                if not line.endswith(b"\n"):
+                    return
                 yield _read_line(line, f"{path}, line {number}")
     except OSError as error:
         raise UsageError.because("recording_unreadable", f"{path}: {error.strerror}") from error

@@ -46,7 +46,7 @@ def export(console: Console) -> None:
     async def work(handle: NodeHandle) -> None:
         desired = current(handle.state)
         if console.settings.is_plain_data:
-            items: list[object] = [fields_of(desired)]
+            items: list[object] = [msgspec.to_builtins(desired)]
             names = tuple(each.model for each in desired.instance)
             listing = Listing(kind="Desired", index=handle.state.index, items=items, names=names)
             console.emit(listing)

@@ -45,6 +45,12 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     node: Annotated[tuple[WantedNode, ...], Meta(max_length=INSTANCES_MAX)] = ()
 
 
+class _Exported(msgspec.Struct, frozen=True, kw_only=True):
+    """As `exoctl export -o json` writes it."""
+
+    items: Annotated[tuple[Desired, ...], Meta(min_length=1, max_length=1)]
+
+
 class Place(msgspec.Struct, frozen=True, tag=True):
     """An instance is missing."""
 
@@ -77,9 +83,13 @@ def read_desired(words: str, source: str) -> Desired:
     """
     try:
         if words.lstrip().startswith("{"):
-            desired = msgspec.json.decode(words, type=Desired)
+            whole = msgspec.json.decode(words, type=dict[str, object])
         else:
-            desired = msgspec.convert(tomllib.loads(words), Desired)
+            whole = tomllib.loads(words)
+        if "items" in whole:
+            desired = msgspec.convert(whole, _Exported).items[0]
+        else:
+            desired = msgspec.convert(whole, Desired)
     except (tomllib.TOMLDecodeError, msgspec.MsgspecError, RecursionError) as error:
         raise UsageError.because(
             "bad_file", f"{source}: {error}", "`exoctl export` shows how one looks"

@@ -241,10 +241,13 @@ def _config() -> typer.Typer:
     add_command(group, "template", config.config_template, options=NODE_OPTIONS)
     add_command(group, "keys", config.config_keys)
 
-    def explain(typer_context: typer.Context) -> None:
+    def explain(typer_context: typer.Context, **arguments: object) -> None:
         """Settings of nodes and of the app: without a command, all of them explained."""
+        base: Console = typer_context.obj
+        typer_context.obj = console = base.overlaid(arguments)
         if typer_context.invoked_subcommand is None:
-            config.config_explain(typer_context.obj)
+            config.config_explain(console)
 
+    give_signature(explain, parameters(NODE_OPTIONS, from_environment=False))
     group.callback(invoke_without_command=True)(explain)
     return group

@@ -67,6 +67,7 @@ async def test_a_snapshot_comes_first_then_registers_then_what_happens(
             "node": BETA,
             "reason": "silent",
             "at": "2023-11-14T22:13:20.000Z",
+            "stopped": False,
         }
         handle.push(SessionStarted(Session(term=4, master=BETA, incarnation=2)))
         session = await next_of(stream, "session")

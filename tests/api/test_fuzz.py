@@ -1,6 +1,7 @@
 """Whatever a body holds, the answer is an error that its client can read, never a 500."""
 
 import json
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
@@ -65,7 +66,7 @@ async def answer_of(operation: Operation, body: bytes) -> tuple[int, bytes]:
         "path": operation.path,
         "query_string": b"exact=1",
         "headers": [],
-        "path_params": {"request": "q-1"},
+        "path_params": dict.fromkeys(re.findall(r"\{(\w+)\}", operation.path), "q-1"),
         "state": {"request_id": "q-1"},
     }
     context = ApiContext(FakeHandle(), Timing())

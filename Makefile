@@ -8,6 +8,8 @@ FREE_MB_NEEDED := 3000
 SEEDS ?= 300
 FIRST ?= 0
 NODES ?=
+# Files of tests at once: most of them wait for processes, not for the processor.
+WORKERS ?= 2
 ARGS ?=
 
 .PHONY: setup run test coverage check format bench exactness simulate simulate-idle chaos fuzz netns screenshots lock clean
@@ -41,7 +43,7 @@ run: setup
 	@$(BIN)/exoctl $(ARGS)
 
 test: setup
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 # Units and simulation only; processes that tests start are not counted. The pure layers are held to 99 %, the whole to 75 %.
 coverage: setup

@@ -11,7 +11,7 @@ from node.model.machine import Address
 
 TIME_NAMES = ("at", "since")
 """Float fields that hold seconds since 1970, beside those that end with `_at`."""
-OMITTED = ("answers",)
+OMITTED = ("answers", "answers_before")
 """The state's answers to commands: only there so that no command runs twice."""
 
 

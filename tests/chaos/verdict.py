@@ -186,7 +186,9 @@ def check_commands(asked: Sequence[Asked], logs: Logs, faults: list[str]) -> Cou
             decided[event.command] += 1
         elif isinstance(event, ProposalRejected) and event.command is not None:
             rejected[event.command] += 1
-    answers: dict[str, Accepted] = {**logs.states[0].answers}
+    state = logs.states[0]
+    chunks = (*state.answers_before, state.answers)
+    answers: dict[str, Accepted] = {id_: chunk[id_] for chunk in chunks for id_ in chunk}
     for each in asked:
         counts[each.outcome.value] += 1
         there = max(decided[each.id], int(each.id in answers))

@@ -47,7 +47,8 @@ class Cluster:
         wait_for(self._same_state, "one state on all nodes", seconds=PATIENCE_SECONDS)
         state = self.field.state(self.survivor)
         rejected = {rejection["command"] for rejection in state["rejections"]}
-        assert self.accepted <= state["answers"].keys() | rejected
+        answered = {id_ for chunk in (state["answers"], *state["answers_before"]) for id_ in chunk}
+        assert self.accepted <= answered | rejected
         assert not any(node["lost"] for node in state["nodes"].values())
         if not of_master:
             assert state["session"] == self.session

@@ -44,7 +44,7 @@ class Disks:
         if not names:
             return False
         status = os.fstat(descriptor)
-        files = (path for name in names for path in (self._root / name).glob("segment-*"))
+        files = (path for name in tuple(names) for path in (self._root / name).glob("segment-*"))
         return any(os.path.samestat(status, path.stat()) for path in files)
 
     def heal(self) -> None:

@@ -75,6 +75,12 @@ class ReorderBuffer(Generic[T]):
             del writer.held[max(writer.held)]
         return self._release(writer, missing, present)
 
+    def forget(self, event_id: EventId) -> None:
+        """The item is in the log by another way: it waits no more."""
+        writer = self._writers.get(event_id.origin)
+        if writer is not None and writer.incarnation == event_id.incarnation:
+            writer.held.pop(event_id.sequence, None)
+
     def _release(self, writer: _Writer[T], missing: int, present: IntervalSet) -> Released[T] | Gap:
         released: list[T] = []
         while missing in writer.held:

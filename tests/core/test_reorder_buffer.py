@@ -94,3 +94,13 @@ def test_writers_do_not_wait_for_each_other() -> None:
     assert writer.offer(2) == Gap(1)
     writer.origin, writer.present = NodeId("b"), IntervalSet()
     assert writer.offer(1) == Released((1,))
+
+
+def test_an_item_that_came_into_the_log_by_another_way_waits_no_more() -> None:
+    writer = Writer()
+    writer.offer(2)
+    writer.offer(3)
+    writer.buffer.forget(EventId(NodeId("a"), 1, 2))
+    writer.buffer.forget(EventId(NodeId("a"), 2, 3))  # of another life
+    writer.buffer.forget(EventId(NodeId("b"), 1, 3))  # of another writer
+    assert writer.buffer.held == 1

@@ -119,6 +119,7 @@ class Reign:
             self._parts.effects.append(Revalidate(marked))
 
     def _append_proposal(self, proposal: Proposal, payload: bytes) -> None:
+        self._reorder.forget(proposal.id)
         self._append(
             Entry(
                 self._session,

@@ -23,6 +23,18 @@ PACKED = (nn.QuantizedLinear, nn.QuantizedEmbedding, QuantizedSwitchLinear)
 """Modules that can be unpacked to float32."""
 CONFIG_BYTES_MAX = 16 * 1024 * 1024
 HEADER_BYTES_MAX = 256 * 1024 * 1024
+LAYERS_MAX = 1024
+"""Several times those of the deepest model there is; each is built before a weight is read."""
+EXPERTS_MAX = 1024
+"""Per layer; of such parts there may be as many as `PARTS_MAX` in all layers together."""
+PARTS_MAX = 65_536
+SHOWN_MAX = 10**15
+_LAYER_COUNTS = frozenset(
+    ("num_hidden_layers", "num_layers", "n_layers", "n_layer", "num_nextn_predict_layers")
+)
+_EXPERT_COUNTS = frozenset(
+    ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", "n_shared_experts")
+)
 _ARCHITECTURE = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
 _LAYER_IN_NAME = re.compile(r"(?:^|\.)(?:layers|h|blocks|block)\.(\d+)\.")
 
@@ -53,7 +65,37 @@ def read_config(directory: Path) -> dict[str, Any]:
     architecture = config.get("model_type")
     if not isinstance(architecture, str) or not _ARCHITECTURE.fullmatch(architecture):
         raise bad_config(f"{path} has no usable model_type: {architecture!r}")
+    _check_counts(path, config)
     return config
+
+
+def _check_counts(path: Path, config: dict[str, Any]) -> None:
+    """Refuse counts that no model has, before one object is made for each."""
+    most = {"layers": 1, "experts": 1}
+    waiting: list[Any] = [config]
+    while waiting:
+        for name, value in waiting.pop().items():
+            if isinstance(value, dict):
+                waiting.append(value)
+            elif isinstance(value, int) and name in _LAYER_COUNTS | _EXPERT_COUNTS:
+                what = "layers" if name in _LAYER_COUNTS else "experts"
+                bound = LAYERS_MAX if what == "layers" else EXPERTS_MAX
+                if value > bound:
+                    shown = f"{value:,}" if value < SHOWN_MAX else f"more than {SHOWN_MAX:,}"
+                    raise _absurd(f"{path} asks for {shown} {what} ({name})", bound)
+                most[what] = max(most[what], value)
+    parts = most["layers"] * most["experts"]
+    if parts > PARTS_MAX:
+        counts = f"{most['layers']:,} layers of {most['experts']:,} experts"
+        raise _absurd(f"{path} asks for {counts}, {parts:,} parts", PARTS_MAX)
+
+
+def _absurd(what: str, bound: int) -> RunnerError:
+    return _fault(
+        "config_out_of_bounds",
+        f"{what}; at most {bound:,} are taken",
+        "fetch the model again, or choose another",
+    )
 
 
 def bad_config(message: str) -> RunnerError:

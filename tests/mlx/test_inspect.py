@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from node.model.card import ModelCard
+from node.runner import shard_loader
 from node.runner.failures import RunnerError
 from node.runner.inspect import inspect_model
 from tests.mlx.runner_process import ROOT
@@ -66,6 +67,41 @@ def test_unusable_directories_are_named(
     with pytest.raises(RunnerError) as refused:
         inspect_model(model)
     assert refused.value.failure.code == code
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"num_hidden_layers": 10**9}, "1,000,000,000 layers (num_hidden_layers); at most 1,024"),
+        ({"num_hidden_layers": 1025}, "1,025 layers (num_hidden_layers); at most 1,024"),
+        ({"num_hidden_layers": 10**4000}, "more than 1,000,000,000,000,000 layers (num_hidden"),
+        ({"text_config": {"n_layers": 5000}}, "5,000 layers (n_layers); at most 1,024"),
+        ({"num_experts": 10**6}, "1,000,000 experts (num_experts); at most 1,024"),
+        ({"num_hidden_layers": 1000, "num_experts": 100}, "100,000 parts; at most 65,536"),
+    ],
+)
+def test_absurd_counts_are_refused_with_the_number_and_the_bound_before_anything_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], told: str
+) -> None:
+    def build(*_: object, **__: object) -> None:
+        raise AssertionError("it was built")
+
+    monkeypatch.setattr(shard_loader, "load_model", build)
+    (tmp_path / "config.json").write_text(json.dumps(config(**settings)))
+    with pytest.raises(RunnerError) as refused:
+        inspect_model(tmp_path)
+    assert refused.value.failure.code == "config_out_of_bounds"
+    assert told in refused.value.failure.message
+    assert len(refused.value.failure.message) < 1000
+    assert refused.value.failure.remedy
+
+
+def test_the_child_says_so_of_an_absurd_model(tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "model")
+    (model / "config.json").write_text(json.dumps(config(num_hidden_layers=10**9)))
+    code, output = run(model)
+    assert code == 1
+    assert json.loads(output)["error"]["code"] == "config_out_of_bounds"
 
 
 def test_an_empty_directory_is_named(tmp_path: Path) -> None:

@@ -86,6 +86,11 @@ def _problems(listing: Listing) -> Iterator[Trouble]:
         yield _unsuitable(listing, "it has no .safetensors file", names)
 
 
+def is_hash(text: str) -> bool:
+    """Whether a text may be a file's hash, and so the name under which its bytes lie."""
+    return _HASH.match(text) is not None
+
+
 def is_sound(listing: Listing) -> bool:
     """Whether the hashes may become names of files and the sizes be believed."""
     return all(_is_hash(file) and _is_size(file) for file in _usable(listing))
@@ -101,7 +106,7 @@ def _usable(listing: Listing) -> list[RemoteFile]:
 
 
 def _is_hash(file: RemoteFile) -> bool:
-    return _HASH.match(file.hash) is not None and (len(file.hash) == 64) is file.is_sha256
+    return is_hash(file.hash) and (len(file.hash) == 64) is file.is_sha256
 
 
 def _is_size(file: RemoteFile) -> bool:

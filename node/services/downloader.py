@@ -35,6 +35,8 @@ from node.wire.surface import error_of_kind
 TICK_SECONDS = 0.5
 COMPLETE_SECONDS = 600.0
 """How long a finished download stays in the list."""
+COMPANIONS_CHARACTERS_MAX = 60_000
+"""Of the ids of the nodes that fetch a model together: more than a thousand of them."""
 STOP_SECONDS = 10.0
 """For a running download to let go of its files."""
 
@@ -138,7 +140,7 @@ class Downloader:
         match order:
             case PullModel():
                 parse_model_id(order.model)
-                _check_revision(order.revision)
+                _check_order(order)
                 self._add(order)
                 words = f"{order.model} queued"
             case SteerDownload():
@@ -327,12 +329,19 @@ class Downloader:
         return max(0.05, min(10.0, turn.wake_at - clock.wall()))
 
 
-def _check_revision(revision: str) -> None:
-    if not is_revision(revision):
+def _check_order(order: PullModel) -> None:
+    """What is queued is bounded: all of it must fit into the queue's file."""
+    if not is_revision(order.revision):
         raise UsageError.because(
             "bad_revision",
-            f"{revision[:60]!r} names no revision",
+            f"{order.revision[:60]!r} names no revision",
             "use a branch, a tag or a commit, such as main",
+        )
+    if sum(map(len, order.companions)) > COMPANIONS_CHARACTERS_MAX:
+        raise UsageError.because(
+            "too_many_companions",
+            f"the names of {len(order.companions)} nodes are too long together; at most"
+            f" {COMPANIONS_CHARACTERS_MAX} characters",
         )
 
 

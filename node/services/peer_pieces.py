@@ -9,7 +9,7 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from node.core.hub_files import is_commit
+from node.core.hub_files import is_commit, is_hash
 from node.io import clock
 from node.io.hub.part_file import CHUNK_BYTES, part_path, read_sums, sums_path
 from node.io.model_store.hub_cache import Repository
@@ -34,7 +34,6 @@ SERVED_MAX = 32
 QUEUE_SECONDS = 0.01
 """Between two tries to put a piece into a full bulk queue."""
 PIECES_WAITING_MAX = 64
-HASH_CHARACTERS = (40, 64)
 
 _log = logger("downloads")
 
@@ -78,7 +77,8 @@ class PeerPieces:
             if self._send(peer, ListingAsked(id=id_, repo=repo, revision=revision)):
                 answer = await answers.receive()
                 found = answer.listing if isinstance(answer, ListingTold) else None
-                return found if found is not None and found.repo == repo else None
+                is_asked = found is not None and found.repo == repo and _is_of(found, revision)
+                return found if is_asked else None
         return None
 
     async def pieces(
@@ -135,7 +135,7 @@ class PeerPieces:
 
     async def _serve_pieces(self, peer: NodeId, message: PieceAsked) -> None:
         file = message.file
-        if len(file.hash) not in HASH_CHARACTERS or not file.hash.isalnum():
+        if not is_hash(file.hash):
             return
         offset = max(0, message.offset)
         length = min(message.length, PIECES_BYTES_MAX)
@@ -194,6 +194,11 @@ class PeerPieces:
         finally:
             os.close(descriptor)
         return available, content, _digests(repository, file, offset, offset + len(content))
+
+
+def _is_of(listing: Listing, revision: str) -> bool:
+    """Whether it is the revision's: a commit stands for itself, whatever it is said to be."""
+    return revision == (listing.commit if is_commit(revision) else listing.revision)
 
 
 def _digests(repository: Repository, file: RemoteFile, first: int, end: int) -> dict[int, bytes]:

@@ -16,7 +16,7 @@ from node.io.hub.hub import HubError
 from node.io.queue_file import QueueFile
 from node.model.download import LimitDownloads, PullModel, SteerDownload
 from node.model.errors import BusyError, NotFoundError, UsageError
-from node.model.ids import ModelId
+from node.model.ids import ModelId, NodeId
 from node.model.register import DownloadRecord
 from node.services.downloader import Downloader
 from node.services.fetch import Progress
@@ -216,6 +216,9 @@ async def test_a_full_queue_and_a_revision_that_can_be_none_are_refused(tmp_path
         for revision in ("", "x" * 1000, "../x"):
             with pytest.raises(UsageError):
                 await scene.downloader.order(PullModel(model=ModelId("acme/1"), revision=revision))
+        with pytest.raises(UsageError):
+            companions = (NodeId("x" * 100_000),)
+            await scene.downloader.order(PullModel(model=ModelId("acme/1"), companions=companions))
         assert len(scene.downloader.figures().downloads) == JOBS_MAX
 
 

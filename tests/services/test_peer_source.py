@@ -24,7 +24,7 @@ from node.model.register import (
 from node.services import peer_pieces, peer_source
 from node.services.peer_pieces import PeerPieces, PieceMessage
 from node.services.peer_source import PeerSource
-from node.wire.message import PieceSent, ServiceMessage
+from node.wire.message import ListingAsked, ListingTold, PieceSent, ServiceMessage
 
 HERE, GOOD, BAD = NodeId("here"), NodeId("good"), NodeId("bad")
 MODEL = ModelId("acme/m")
@@ -221,3 +221,32 @@ async def test_odd_requests_get_nothing(tmp_path: Path, hash_text: str) -> None:
             p async for p in net.pieces[HERE].pieces(GOOD, MODEL, net.file, len(CONTENT) + 5, 10)
         ]
         assert [p.content for p in beyond] == [b""]
+
+
+async def test_a_name_that_can_be_no_hash_gets_nothing_even_where_such_a_file_lies(
+    tmp_path: Path,
+) -> None:
+    odd = RemoteFile(path="x", size=3, hash="z" * 64)
+    async with net_in(tmp_path) as net:
+        net.give(GOOD)
+        net.repositories[GOOD].blob(odd).write_bytes(b"abc")
+        found = [piece async for piece in net.pieces[HERE].pieces(GOOD, MODEL, odd, 0, 3)]
+        assert found == []
+        assert await net.fetch()  # it still serves
+
+
+async def test_a_peer_cannot_put_another_commit_in_the_place_of_the_one_asked_for(
+    tmp_path: Path,
+) -> None:
+    async with net_in(tmp_path) as net:
+
+        def lies(peer: NodeId, message: PieceMessage) -> None:
+            assert isinstance(message, ListingAsked)
+            net.pieces[HERE].on_message(GOOD, ListingTold(id=message.id, listing=net.listing))
+
+        net.pieces[GOOD].on_message = lies
+        net.silent = {BAD}
+        for revision in ("d" * 40, "v2"):
+            assert await net.source.listing(Job(model=MODEL, revision=revision)) is None
+        for revision in (COMMIT, "main"):
+            assert await net.source.listing(Job(model=MODEL, revision=revision)) == net.listing

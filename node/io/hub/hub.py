@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 import anyio.to_thread
 import httpx2
+import msgspec
 
 from node.core import hub_trouble
 from node.core.download_queue import Trouble
-from node.model.download import HubModel, Listing, RemoteFile
+from node.model.download import HubModel, Listing
 from node.model.errors import ExoctlError
 from node.model.ids import ModelId
 
@@ -103,30 +104,35 @@ class Hub:
 
         api = self._client()
         commit = api.model_info(repo, revision=revision, timeout=CALL_SECONDS).sha or ""
-        files: list[RemoteFile] = []
+        files: list[dict[str, object]] = []
         for entry in api.list_repo_tree(repo, revision=commit, recursive=False):
             if isinstance(entry, RepoFile):
                 lfs = entry.lfs
                 files.append(
-                    RemoteFile(
-                        path=entry.path,
-                        size=entry.size,
-                        hash=(lfs.sha256 if lfs else entry.blob_id).lower(),
-                        is_sha256=lfs is not None,
-                    )
+                    {
+                        "path": entry.path,
+                        "size": entry.size,
+                        "hash": (lfs.sha256 if lfs else entry.blob_id).lower(),
+                        "is_sha256": lfs is not None,
+                    }
                 )
-        return Listing(repo=repo, revision=revision, commit=commit, files=tuple(files))
+        # Its client passes on whatever types came: what is no listing ends here.
+        told = {"repo": repo, "revision": revision, "commit": commit, "files": files}
+        return msgspec.convert(told, Listing)
 
     def _search(self, text: str) -> list[HubModel]:
         found = self._client().list_models(
             search=text, filter="mlx", sort="downloads", limit=SEARCH_HITS_MAX
         )
         return [
-            HubModel(
-                model=ModelId(each.id),
-                downloads=each.downloads or 0,
-                likes=each.likes or 0,
-                gated=bool(each.gated),
+            msgspec.convert(
+                {
+                    "model": each.id,
+                    "downloads": each.downloads or 0,
+                    "likes": each.likes or 0,
+                    "gated": bool(each.gated),
+                },
+                HubModel,
             )
             for each in found
         ]

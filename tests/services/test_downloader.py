@@ -216,8 +216,8 @@ async def test_a_full_queue_and_a_revision_that_can_be_none_are_refused(tmp_path
         for revision in ("", "x" * 1000, "../x"):
             with pytest.raises(UsageError):
                 await scene.downloader.order(PullModel(model=ModelId("acme/1"), revision=revision))
+        companions = (NodeId("x" * 100_000),)
         with pytest.raises(UsageError):
-            companions = (NodeId("x" * 100_000),)
             await scene.downloader.order(PullModel(model=ModelId("acme/1"), companions=companions))
         assert len(scene.downloader.figures().downloads) == JOBS_MAX
 

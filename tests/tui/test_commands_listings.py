@@ -180,6 +180,13 @@ def test_model_ls_and_show(run: Run) -> None:
     assert item["card"]["layer_count"] == 94
     assert "layers" not in item["card"]
     assert len(item["nodes"]) == 5
+    rows = line("model", "show", "qwen3", "--fit").lines[-6:]
+    fit = line("model", "show", "qwen3", "--fit", "--json").json["fit"]
+    assert [each["name"] for each in fit] == [
+        *(row.split()[0] for row in rows[:-1]),
+        "all together",
+    ]
+    assert all(each["fits"] == row.endswith("yes") for each, row in zip(fit, rows, strict=True))
     missing = line("model", "show", "nothing-like-it")
     assert missing.code == 3
     assert "exoctl model ls" in missing.err

@@ -12,7 +12,7 @@ from node.model.ids import ModelId, NodeId
 from node.model.register import DownloadFigures, DownloadRecord, HeldModel, ModelFigures
 from tui.commands.console import Console, Listing
 from tui.commands.figures import condition, figures, placement_text
-from tui.commands.fit import fit_table
+from tui.commands.fit import fit_table, fits
 from tui.commands.jsonable import fields_of, jsonable
 from tui.commands.load import ModelArgument
 from tui.commands.naming import find_model, node_name
@@ -88,12 +88,17 @@ def model_show(
             raise NotFoundError.because(
                 "model_not_found", f"no node holds the model {model!r}", "see `exoctl model ls`"
             )
+        card = views[0].card
+        room = fits(handle, card) if fit and card is not None else []
         if console.settings.is_plain_data:
-            console.emit(_listing(handle, views))
+            extra: dict[str, object] = {}
+            if fit:
+                extra["fit"] = [{**fields_of(each), "fits": each.word == "yes"} for each in room]
+            console.emit(msgspec.structs.replace(_listing(handle, views), extra=extra))
         else:
             console.table(_facts(handle, views[0]))
-            if fit and views[0].card is not None:
-                console.table(fit_table(handle, views[0].card))
+            if room:
+                console.table(fit_table(room))
 
     console.connected(work)
 

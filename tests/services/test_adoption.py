@@ -129,7 +129,7 @@ async def test_one_whose_end_is_wanted_ends(tmp_path: Path) -> None:
         {"attempt": 2},
         {"instance": InstanceId("i-99999999")},
     ],
-    ids=str,
+    ids=("version", "no secret", "bad secret", "no order", "nested order", "attempt", "instance"),
 )
 async def test_one_whose_file_does_not_fit_is_ended_not_adopted(
     tmp_path: Path, changes: dict[str, Any]

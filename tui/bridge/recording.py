@@ -4,6 +4,7 @@ Each line is `{"at": seconds since 1970, "kind": name of the item's class, "item
 holds a `Snapshot`. Whoever reads it gets the state by folding, as every node does.
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO
@@ -78,8 +79,9 @@ def read_recording(path: Path) -> Iterator[Recorded]:
     """
     try:
         with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if not line.endswith(b"\n"):
+            for number in itertools.count(1):
+                line = file.readline(LINE_BYTES_MAX + 1)
+                if len(line) <= LINE_BYTES_MAX and not line.endswith(b"\n"):
                     return
                 yield _read_line(line, f"{path}, line {number}")
     except OSError as error:

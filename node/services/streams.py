@@ -311,6 +311,12 @@ class Streams:
                         self._pass_on(served, item)
             except ExoctlError as error:
                 self._pass_on(served, Failed(kind=type(error).__name__, failure=error.failure))
+        if served.scope.cancel_called and not served.reader_gone:
+            # A reader whose link came back a moment later would else wait for ever more.
+            seconds = f"{LINK_LOST_SECONDS:g} s"
+            self._pass_on(
+                served, failed("link_lost", f"the link to the reader was lost for {seconds}")
+            )
         served.ended_at = clock.monotonic()
         if served.reader_gone:
             _log.info("stream %s was closed by its reader", served.request.id)

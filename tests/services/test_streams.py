@@ -278,3 +278,24 @@ async def test_messages_of_a_stranger_touch_no_stream() -> None:
             wire.gate.release()
         rest = [item async for item in stream]
         assert rest[-1] == END
+
+
+async def test_a_link_that_comes_back_to_one_end_too_late_ends_the_stream_at_once() -> None:
+    async with anyio.create_task_group() as tasks:
+        wire = Wire(tasks, 300)
+        wire.gate = anyio.Semaphore(3)
+        items: list[GenerationItem] = []
+        with anyio.fail_after(5):
+            async for item in wire.reader.read(SERVER, request()):
+                items.append(item)
+                if len(items) == 3:
+                    wire.cut()
+                    wire.server.tick(clock.monotonic() + module.LINK_LOST_SECONDS + 1)
+                    for _ in range(20):
+                        await anyio.lowlevel.checkpoint()
+                    wire.mend()
+        assert indices(items) == [0, 1, 2]
+        last = items[-1]
+        assert isinstance(last, Failed)
+        assert last.failure.code == "link_lost"
+        tasks.cancel_scope.cancel()

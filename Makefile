@@ -43,9 +43,7 @@ run: setup
 	@$(BIN)/exoctl $(ARGS)
 
 test: setup
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS) || { \
-		test $$? -eq 1 && echo "Once more, what failed beside others, now by itself:" && \
-		$(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(ARGS); }
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 # Units and simulation only; processes that tests start are not counted. The pure layers are held to 99 %, the whole to 75 %.
 coverage: setup

@@ -29,6 +29,7 @@ from node.model.session import Entry  # noqa: E402
 from node.model.state import Snapshot, State  # noqa: E402
 from node.model.topology import Plan  # noqa: E402
 from tests.fakes.handle import FakeHandle  # noqa: E402
+from tests.fakes.idle import told_by_the_loop  # noqa: E402
 from tests.fakes.screen import Screenplay  # noqa: E402
 from tests.fakes.snapshots import screen_svg, settle, write_png  # noqa: E402
 from tui.actions.everywhere import VIEWS  # noqa: E402
@@ -155,7 +156,9 @@ def main() -> int:
     parser.add_argument("--recording", type=Path, default=RECORDING, help="another run")
     parser.add_argument("--no-png", action="store_true", help="SVG alone")
     chosen = parser.parse_args()
-    for name, svg in anyio.run(draw_all, chosen.recording).items():
+    with told_by_the_loop():
+        pictures = anyio.run(draw_all, chosen.recording)
+    for name, svg in pictures.items():
         path = HERE / f"{name}.svg"
         path.write_text(svg, encoding="utf-8")
         drawn = not chosen.no_png and write_png(path)

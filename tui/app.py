@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import anyio
 import msgspec
+from textual import events
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.message import Message
@@ -27,6 +28,7 @@ from tui.bridge.inbox import Answered, Ended, Generated, Inbox
 from tui.bridge.node_thread import Connector, NodeLink, NodeThread
 from tui.bridge.store import ALL, ClusterStore
 from tui.context import Context
+from tui.key_order import KeyOrder
 from tui.main_screen import MainScreen
 from tui.paint.palette import Palette
 from tui.themes import COLOURLESS, DEFAULT, OWN, default_variables, textual_theme
@@ -70,6 +72,7 @@ class ExoctlApp(App[None], inherit_bindings=False):
         self.options = options
         self.inbox = Inbox(lambda: self.post_message(Wake()))
         self.ended_by: BaseException | None = None
+        self._keys = KeyOrder(self, self._is_ready_for_keys)
         self._is_embedded = is_embedded
         self._wall = wall
         self._monotonic = monotonic
@@ -79,6 +82,22 @@ class ExoctlApp(App[None], inherit_bindings=False):
         self.context: Context | None = None
         if not options.animations:
             self.animation_level = "none"
+
+    async def on_event(self, event: events.Event) -> None:
+        """Let one key after the other act."""
+        if not isinstance(event, events.Key) or event.is_forwarded:
+            await super().on_event(event)
+        elif not self._keys.holds(event):
+            await super().on_event(event)
+            self._keys.sent()
+
+    def _is_ready_for_keys(self) -> bool:
+        """What the last key opened is there, with its focus."""
+        if not self.screen_stack or self.main is None:
+            return True
+        if self.screen is self.main:
+            return self.main.is_settled
+        return self.screen.is_mounted
 
     def attach(self, node: NodeLink) -> None:
         """Take the node that fills the inbox; before the app runs."""

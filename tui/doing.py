@@ -5,16 +5,22 @@ import logging
 from collections.abc import Callable, Mapping
 
 import msgspec
+from textual.widget import Widget
 
 from tui.actions.action import Action
 from tui.shell import Handler
 from tui.views.view import View
+from tui.widgets.list_pane import ListPane
+from tui.widgets.pane import Pane
+from tui.widgets.table_pane import TablePane
 
 WAITING_MAX = 16
 """Actions kept until the view that they need is there."""
 PANE_SCOPES = ("topology", "events")
 """Scopes whose actions act on a pane."""
-SCOPE_VIEWS = {"topology": "overview", "list": ""}
+ANYWHERE = ("list", "table")
+"""Scopes whose actions act on whatever list the view has."""
+SCOPE_VIEWS = {"topology": "overview", "list": "", "table": ""}
 """Views of scopes that are not called like their view; an empty one is wherever the focus is."""
 
 _log = logging.getLogger(__name__)
@@ -28,6 +34,19 @@ def attempt(title: str, do: Callable[[], None]) -> str:
         _log.exception("%s failed by a mistake", title)
         return f"{title} failed: {type(error).__name__}: {error}"
     return ""
+
+
+def pane_here(scope: str, focused: Widget | None, view: View | None) -> Pane | None:
+    """The pane of the shown view that an action of this scope acts on: the focused one first."""
+    if scope in ANYWHERE:
+        kind = ListPane if scope == "list" else TablePane
+        if isinstance(focused, kind):
+            return focused
+        panes = [pane for pane in view.query(Pane) if pane.display] if view else []
+        return next((pane for pane in panes if isinstance(pane, kind)), None)
+    if isinstance(focused, Pane) and focused.scope == scope:
+        return focused
+    return view.pane_of(scope) if view else None
 
 
 class _Wish(msgspec.Struct, frozen=True):
@@ -58,7 +77,7 @@ class Doing:
         if action.id in self._views or action.id not in self.handlers:
             wanted = self._views.get(action.id, action.scope)
             return "" if is_here and name == wanted else wanted
-        if action.scope == "list":
+        if action.scope in ANYWHERE:
             return "" if is_here else name
         if action.scope in PANE_SCOPES and (view is None or view.pane_of(action.scope) is None):
             return SCOPE_VIEWS.get(action.scope, action.scope)

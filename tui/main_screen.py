@@ -18,7 +18,7 @@ from tui.bridge.frame_clock import FrameClock
 from tui.bridge.store import ALL
 from tui.context import Context
 from tui.dialogs.question import ConfirmDialog
-from tui.doing import SCOPE_VIEWS, Doing, attempt
+from tui.doing import ANYWHERE, SCOPE_VIEWS, Doing, attempt, pane_here
 from tui.handlers import cluster, downloads, marks, panes, screen
 from tui.shell import Question, app_of
 from tui.timers import Timers
@@ -32,6 +32,7 @@ from tui.widgets.compact import CompactPane
 from tui.widgets.list_pane import ListPane
 from tui.widgets.painted import Painted
 from tui.widgets.pane import Pane, bindings
+from tui.widgets.table_pane import TablePane
 from tui.widgets.topology import TopologyPane
 
 COLUMNS_MIN, LINES_MIN = 80, 24
@@ -57,6 +58,8 @@ class MainScreen(Screen[None]):
         self.timers = Timers(context, self.set_timer)
         self.timers.panes = self._topologies
         self._node_count = -1
+        self.is_settled = True
+        """The view that was asked for is there, and what waited for it is done."""
 
     def compose(self) -> ComposeResult:
         """The lines around the views, and room for these; a view is made when it is first shown."""
@@ -88,6 +91,7 @@ class MainScreen(Screen[None]):
         """Show a view, made now where it was not shown before."""
         if name == self.view_name:
             return
+        self.is_settled = False
         switcher = self.query_one("#views", ContentSwitcher)
         if not switcher.query(f"#view-{name}"):
             view = make_view(name, self.context)
@@ -119,26 +123,17 @@ class MainScreen(Screen[None]):
         due = self._doing.due(name) if name == self.view_name else []
         if due:
             self.paint_topics(ALL)
+        self.is_settled = self.is_settled or name == self.view_name
         for action_id, argument in due:
             self.perform(action_id, argument)
 
     def pane_for(self, scope: str) -> Pane | None:
         """The pane an action of this scope acts on; its view is shown where it is not yet."""
-        focused = self.focused
-        if scope == "list":
-            if isinstance(focused, ListPane):
-                return focused
-            return next((pane for pane in self._panes() if isinstance(pane, ListPane)), None)
-        if isinstance(focused, Pane) and focused.scope == scope:
-            return focused
-        here = self.view.pane_of(scope) if self.view else None
-        if here is None:
+        here = pane_here(scope, self.focused, self.view)
+        if here is None and scope not in ANYWHERE:
             self.show_view(SCOPE_VIEWS.get(scope, scope))
             here = self.view.pane_of(scope) if self.view else None
         return here
-
-    def _panes(self) -> list[Pane]:
-        return [pane for pane in self.view.query(Pane) if pane.display] if self.view else []
 
     def _topologies(self) -> list[TopologyPane]:
         return list(self.view.query(TopologyPane)) if self.view else []
@@ -186,6 +181,8 @@ class MainScreen(Screen[None]):
             scope = getattr(node, "scope", "")
             if isinstance(scope, str) and scope and scope not in scopes:
                 scopes.append(scope)
+        if isinstance(focused, TablePane):
+            scopes.append("table")
         self.query_one(KeyBar).show_for(focused, tuple(scopes))
 
     @property
@@ -205,6 +202,8 @@ class MainScreen(Screen[None]):
 
     def action_act(self, action_id: str) -> None:
         """Do an action of the registry; every key comes here."""
+        if action_id == "global.place" and isinstance(self.focused, ListPane):
+            action_id = "list.next_hit" if self.focused.filter_words else action_id
         self.perform(action_id)
 
     def perform(self, action_id: str, argument: str = "") -> None:

@@ -25,7 +25,9 @@ from node.model.event import (
     NodeAdmitted,
     NodeCordoned,
     NodeDescribed,
+    NodeLabelled,
     NodeLost,
+    NodeNamed,
     NodeReturned,
     NodeRevoked,
     ProposalDropped,
@@ -47,7 +49,8 @@ REVOKED_MAX = 1000
 _decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
 
 _ClusterEvent = ClusterFounded | SessionOpened | ViewChanged
-_NodeEvent = NodeAdmitted | NodeRevoked | NodeDescribed | NodeLost | NodeReturned | NodeCordoned
+_NodeEvent = NodeAdmitted | NodeRevoked | NodeDescribed | NodeLost | NodeReturned
+_TendedEvent = NodeCordoned | NodeNamed | NodeLabelled
 _InstanceEvent = (
     InstancePlaced | InstanceStopping | InstanceRemoved | InstanceReplaced | InstanceStranded
 )
@@ -88,6 +91,8 @@ def apply_event(state: State, event: Event, entry: Entry) -> State:
             | NodeLost()
             | NodeReturned()
             | NodeCordoned()
+            | NodeNamed()
+            | NodeLabelled()
         ):
             return _apply_node(state, event, entry)
         case (
@@ -120,8 +125,11 @@ def _apply_cluster(state: State, event: _ClusterEvent, entry: Entry) -> State:
             assert_never(event)
 
 
-def _apply_node(state: State, event: _NodeEvent, entry: Entry) -> State:
+def _apply_node(state: State, event: _NodeEvent | _TendedEvent, entry: Entry) -> State:
     match event:
+        case NodeCordoned() | NodeNamed() | NodeLabelled():
+            record = state.nodes.get(event.node)
+            return state if record is None else _with_node(state, _tended(record, event))
         case NodeAdmitted():
             return _admitted(state, event, entry)
         case NodeRevoked():
@@ -132,8 +140,6 @@ def _apply_node(state: State, event: _NodeEvent, entry: Entry) -> State:
             return _lost(state, event)
         case NodeReturned():
             return _returned(state, event.node)
-        case NodeCordoned():
-            return _cordoned(state, event)
         case _:
             assert_never(event)
 
@@ -188,7 +194,8 @@ def _admitted(state: State, event: NodeAdmitted, entry: Entry) -> State:
             addresses=event.addresses,
         )
     else:
-        record = replace(record, name=event.name, addresses=event.addresses or record.addresses)
+        record = _calls_itself(record, event.name)
+        record = replace(record, addresses=event.addresses or record.addresses)
     return _with_member(state, record)
 
 
@@ -207,8 +214,7 @@ def _described(state: State, event: NodeDescribed) -> State:
     if record is None or event.incarnation < record.incarnation:
         return state
     record = replace(
-        record,
-        name=event.name,
+        _calls_itself(record, event.name),
         machine=event.machine,
         version=event.version,
         incarnation=event.incarnation,
@@ -235,11 +241,27 @@ def _returned(state: State, node: NodeId) -> State:
     return _with_node(state, record)
 
 
-def _cordoned(state: State, event: NodeCordoned) -> State:
-    record = state.nodes.get(event.node)
-    if record is None:
-        return state
-    return _with_node(state, replace(record, cordoned=event.cordoned))
+def _tended(record: NodeRecord, event: _TendedEvent) -> NodeRecord:
+    """The node as its owner wants it from now on."""
+    match event:
+        case NodeCordoned():
+            return replace(record, cordoned=event.cordoned)
+        case NodeNamed():
+            own = record.own_name or record.name
+            if event.name in ("", own):
+                return replace(record, name=own, own_name="")
+            return replace(record, name=event.name, own_name=own)
+        case NodeLabelled():
+            return replace(record, labels=event.labels)
+        case _:
+            assert_never(event)
+
+
+def _calls_itself(record: NodeRecord, name: str) -> NodeRecord:
+    """The node said its own name: it is called so, unless people call it otherwise."""
+    if not record.own_name:
+        return replace(record, name=name)
+    return replace(record, own_name="" if name == record.name else name)
 
 
 def _placed(state: State, instance: Instance, entry: Entry) -> State:

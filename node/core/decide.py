@@ -9,6 +9,7 @@ from typing import Protocol, assert_never
 
 import msgspec
 
+from node.core.annotate import label_node, name_node, name_problem
 from node.core.facts import Facts
 from node.core.lookup import find_instance, find_node
 from node.core.placement.layers import Costs
@@ -21,13 +22,15 @@ from node.model.command import (
     AdmitNode,
     CommandRequest,
     CordonNode,
+    LabelNode,
+    NameNode,
     PlaceInstance,
     RemoveNode,
     RestartInstance,
     StepDown,
     StopInstance,
 )
-from node.model.errors import ConflictError, NoFitError, RefusedError, UsageError
+from node.model.errors import ConflictError, NoFitError, RefusedError
 from node.model.event import (
     CommandDecided,
     Event,
@@ -43,7 +46,6 @@ from node.model.instance import Instance, Shard
 from node.model.state import State
 from node.model.topology import Candidate
 
-NAME_LENGTH_MAX = 64
 ADDRESSES_MAX = 16
 REASON_LENGTH_MAX = 200
 ID_CHARACTERS = 8
@@ -87,7 +89,7 @@ def decide(state: State, request: CommandRequest, facts: Facts, ids: Ids) -> Dec
             return _tend(state, command, request.asked_by)
         case StepDown():
             return _step_down(state)
-        case AdmitNode() | RemoveNode() | CordonNode():
+        case AdmitNode() | RemoveNode() | CordonNode() | NameNode() | LabelNode():
             return _govern(state, command, request.asked_by)
         case _:
             assert_never(command)
@@ -232,7 +234,9 @@ def _step_down(state: State) -> Decision:
 
 
 def _govern(
-    state: State, command: AdmitNode | RemoveNode | CordonNode, asked_by: NodeId
+    state: State,
+    command: AdmitNode | RemoveNode | CordonNode | NameNode | LabelNode,
+    asked_by: NodeId,
 ) -> Decision:
     """Decide on the cluster's nodes."""
     if isinstance(command, AdmitNode):
@@ -242,6 +246,13 @@ def _govern(
         return node
     if isinstance(command, RemoveNode):
         return _remove(state, node, command.reason[:REASON_LENGTH_MAX])
+    if isinstance(command, NameNode | LabelNode):
+        events = (
+            name_node(state, node, command.name)
+            if isinstance(command, NameNode)
+            else label_node(state, node, command.labels)
+        )
+        return events if isinstance(events, Refusal) else Decided(events, node)
     if state.nodes[node].cordoned == command.cordoned:
         return Decided((), node)
     return Decided((NodeCordoned(node=node, cordoned=command.cordoned),), node)
@@ -252,13 +263,9 @@ def _admit(state: State, command: AdmitNode, asked_by: NodeId) -> Decision:
     an invite or on screen, but never just because everybody on the network is let in.
     """
     node, name = command.node, command.name
-    if not node or not name.isprintable() or not 0 < len(name) <= NAME_LENGTH_MAX:
-        return refusal(
-            UsageError,
-            "bad_node_name",
-            f"a node can't be called {name[:NAME_LENGTH_MAX]!r}",
-            f"use 1 to {NAME_LENGTH_MAX} printable characters",
-        )
+    problem = name_problem(name if node else "")
+    if problem is not None:
+        return problem
     reason = state.revoked.get(node)
     if reason is not None and command.proof == PROOF_LAN:
         return refusal(

@@ -21,7 +21,9 @@ from node.model.event import (
     NodeAdmitted,
     NodeCordoned,
     NodeDescribed,
+    NodeLabelled,
     NodeLost,
+    NodeNamed,
     NodeReturned,
     NodeRevoked,
     ProposalDropped,
@@ -52,7 +54,7 @@ class Reject(msgspec.Struct, frozen=True):
 
 Verdict = Keep | Drop | Reject
 
-_Membership = NodeAdmitted | NodeRevoked | NodeCordoned
+_Membership = NodeAdmitted | NodeRevoked | NodeCordoned | NodeNamed | NodeLabelled
 _Report = NodeDescribed | RunnerChanged | ProposalRejected
 _Placing = InstancePlaced | InstanceStopping | RunnerRestartRequested
 
@@ -78,7 +80,7 @@ def revalidate(state: State, event: Event, facts: Facts) -> Verdict:
             | ProposalDropped()
         ):
             return Drop()  # what another master observed; this one observes by itself
-        case NodeAdmitted() | NodeRevoked() | NodeCordoned():
+        case NodeAdmitted() | NodeRevoked() | NodeCordoned() | NodeNamed() | NodeLabelled():
             return _membership(state, event)
         case NodeDescribed() | RunnerChanged() | ProposalRejected():
             return _report(state, event)
@@ -110,6 +112,12 @@ def _membership(state: State, event: _Membership) -> Verdict:
         case NodeCordoned():
             record = state.nodes.get(event.node)
             holds = record is not None and record.cordoned != event.cordoned
+        case NodeNamed():
+            record = state.nodes.get(event.node)
+            holds = record is not None and event.name != (record.name if record.own_name else "")
+        case NodeLabelled():
+            record = state.nodes.get(event.node)
+            holds = record is not None and record.labels != event.labels
         case _:
             assert_never(event)
     return Keep() if holds else Drop()

@@ -74,12 +74,34 @@ class CordonNode(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     cordoned: bool = True
 
 
+class NameNode(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Call a node otherwise than it calls itself; an empty name takes that back."""
+
+    node: NodeId
+    name: str
+
+
+class LabelNode(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Set labels of a node; an empty value takes one off. Others stay as they are."""
+
+    node: NodeId
+    labels: dict[str, str]
+
+
 class StepDown(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Have the master hand its office over to another node, as before a planned stop."""
 
 
 Command = (
-    PlaceInstance | StopInstance | RestartInstance | AdmitNode | RemoveNode | CordonNode | StepDown
+    PlaceInstance
+    | StopInstance
+    | RestartInstance
+    | AdmitNode
+    | RemoveNode
+    | CordonNode
+    | StepDown
+    | NameNode
+    | LabelNode
 )
 
 

@@ -85,6 +85,20 @@ class NodeCordoned(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     cordoned: bool
 
 
+class NodeNamed(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """People call the node so from now on; by its own name again where it is empty."""
+
+    node: NodeId
+    name: str
+
+
+class NodeLabelled(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """The node has these labels from now on, and no others."""
+
+    node: NodeId
+    labels: dict[str, str]
+
+
 class InstancePlaced(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """A placement was decided; its nodes start runners."""
 
@@ -194,4 +208,6 @@ Event = (
     | ProposalDropped
     | InstanceReplaced
     | InstanceStranded
+    | NodeNamed
+    | NodeLabelled
 )

@@ -55,3 +55,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """No new shards are placed on it."""
     stopped: bool = False
     """It is lost because it was stopped in order, and said so."""
+    own_name: str = ""
+    """What it calls itself, where people have named it otherwise; empty where it is called so."""
+    labels: dict[str, str] = {}
+    """What people tell nodes apart by, such as `room: cellar`."""

@@ -230,7 +230,7 @@ class Membership:
         wanted = self._description()
         if (
             record.incarnation == wanted.incarnation
-            and record.name == wanted.name
+            and (record.own_name or record.name) == wanted.name
             and record.machine == wanted.machine
             and record.version == wanted.version
             and record.addresses == wanted.addresses

@@ -20,7 +20,9 @@ from node.model.event import (
     NodeAdmitted,
     NodeCordoned,
     NodeDescribed,
+    NodeLabelled,
     NodeLost,
+    NodeNamed,
     NodeReturned,
     NodeRevoked,
     ProposalDropped,
@@ -136,6 +138,26 @@ def test_a_node_is_cordoned_and_allowed_again() -> None:
     state = fold(placed(), NodeCordoned(node=B, cordoned=True))
     assert state.nodes[B].cordoned
     assert not fold(state, NodeCordoned(node=B, cordoned=False)).nodes[B].cordoned
+
+
+def test_a_node_keeps_the_name_that_people_gave_it_over_what_it_calls_itself() -> None:
+    said = NodeDescribed(node=A, name="host-7", machine=MAC, version="2", incarnation=2)
+    state = fold(State(), ADMIT_A, said, NodeNamed(node=A, name="studio"))
+    assert (state.nodes[A].name, state.nodes[A].own_name) == ("studio", "host-7")
+    state = fold(state, replace(said, name="host-8", incarnation=3))
+    assert (state.nodes[A].name, state.nodes[A].own_name) == ("studio", "host-8")
+    state = fold(state, replace(ADMIT_A, name="host-9"))
+    assert (state.nodes[A].name, state.nodes[A].own_name) == ("studio", "host-9")
+    again = fold(state, NodeNamed(node=A, name="den"), NodeNamed(node=A, name=""))
+    assert (again.nodes[A].name, again.nodes[A].own_name) == ("host-9", "")
+    assert fold(again, NodeNamed(node=A, name="host-9")).nodes[A].own_name == ""
+
+
+def test_a_node_has_the_labels_it_was_given_last() -> None:
+    state = fold(placed(), NodeLabelled(node=B, labels={"room": "cellar", "fast": "yes"}))
+    later = fold(state, NodeLabelled(node=B, labels={"fast": "no"}))
+    assert later.nodes[B].labels == {"fast": "no"}
+    assert state.nodes[A].labels == {}
 
 
 def test_a_placement_gets_its_index_and_first_attempt_and_is_never_overwritten() -> None:
@@ -257,6 +279,8 @@ NOWHERE = InstanceId("i-ghost")
         NodeLost(node=GHOST, reason="r"),
         NodeReturned(node=GHOST),
         NodeCordoned(node=GHOST, cordoned=True),
+        NodeNamed(node=GHOST, name="x"),
+        NodeLabelled(node=GHOST, labels={"a": "b"}),
         InstanceStopping(instance=NOWHERE),
         InstanceRemoved(instance=NOWHERE),
         RunnerChanged(runner=runner("a", RunnerPhase.READY, key="i-ghost")),
@@ -316,6 +340,8 @@ plain_events: st.SearchStrategy[Event] = st.one_of(
     st.builds(NodeLost, node=names, reason=text, at=st.floats(0, 9)),
     st.builds(NodeReturned, node=names),
     st.builds(NodeCordoned, node=names, cordoned=st.booleans()),
+    st.builds(NodeNamed, node=names, name=text),
+    st.builds(NodeLabelled, node=names, labels=st.dictionaries(text, text, max_size=2)),
     st.builds(
         placement,
         keys,

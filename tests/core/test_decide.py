@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
+from node.core.annotate import NAME_LENGTH_MAX
 from node.core.decide import (
-    NAME_LENGTH_MAX,
     Answered,
     Decided,
     as_event,
@@ -18,6 +18,8 @@ from node.model.command import (
     AdmitNode,
     Command,
     CordonNode,
+    LabelNode,
+    NameNode,
     PlaceInstance,
     RemoveNode,
     RestartInstance,
@@ -30,6 +32,8 @@ from node.model.event import (
     InstanceStopping,
     NodeAdmitted,
     NodeCordoned,
+    NodeLabelled,
+    NodeNamed,
     NodeRevoked,
     RunnerChanged,
     RunnerRestartRequested,
@@ -322,6 +326,49 @@ def test_a_node_is_cordoned_once_and_allowed_again() -> None:
     assert accepted(ruling(state, CordonNode(node=B))) == Decided((), B)
     allowed = accepted(ruling(state, CordonNode(node=B, cordoned=False)))
     assert allowed.events == (NodeCordoned(node=B, cordoned=False),)
+
+
+def test_a_node_is_called_otherwise_once_and_by_its_own_name_again() -> None:
+    state = running()
+    decision = accepted(ruling(state, NameNode(node=B, name="cellar")))
+    assert decision == Decided((NodeNamed(node=B, name="cellar"),), B)
+    state = fold(state, *decision.events)
+    assert accepted(ruling(state, NameNode(node=B, name="cellar"))) == Decided((), B)
+    back = accepted(ruling(state, NameNode(node=B, name="")))
+    assert back.events == (NodeNamed(node=B, name=""),)
+    assert accepted(ruling(fold(state, *back.events), NameNode(node=B, name=""))) == Decided((), B)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("a", "node_name_taken"), ("x" * 65, "bad_node_name"), ("a\nb", "bad_node_name")],
+)
+def test_a_name_that_can_not_be_given_is_refused_with_the_reason(name: str, code: str) -> None:
+    assert refused(ruling(running(), NameNode(node=B, name=name))).failure.code == code
+
+
+def test_labels_are_set_one_by_one_and_taken_off() -> None:
+    state = running()
+    decision = accepted(ruling(state, LabelNode(node=B, labels={"room": "cellar", "fast": "yes"})))
+    assert decision.events == (NodeLabelled(node=B, labels={"room": "cellar", "fast": "yes"}),)
+    state = fold(state, *decision.events)
+    fewer = accepted(ruling(state, LabelNode(node=B, labels={"room": "", "owner": "ann"})))
+    assert fewer.events == (NodeLabelled(node=B, labels={"fast": "yes", "owner": "ann"}),)
+    assert accepted(ruling(state, LabelNode(node=B, labels={"fast": "yes"}))) == Decided((), B)
+
+
+@pytest.mark.parametrize(
+    ("labels", "code"),
+    [
+        ({"Room": "x"}, "bad_label"),
+        ({"": "x"}, "bad_label"),
+        ({"room": "a,b"}, "bad_label"),
+        ({"room": "x" * 64}, "bad_label"),
+        ({f"k{number}": "v" for number in range(17)}, "too_many_labels"),
+    ],
+)
+def test_labels_that_can_not_be_are_refused(labels: dict[str, str], code: str) -> None:
+    assert refused(ruling(running(), LabelNode(node=B, labels=labels))).failure.code == code
 
 
 def test_the_answer_keeps_the_commands_id() -> None:

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,17 +16,19 @@ from tests.fakes.screen import Screenplay
 ROOT = Path(__file__).parent.parent
 SNAPSHOTS = ROOT / "tui" / "snapshots"
 ARTIFACTS = ROOT.parent / "test-artifacts"
-PAUSES_MAX = 200
+REST_SECONDS = 30.0
+"""Until a screen that should come to rest, or show something, has failed to."""
 
 
 async def settle(play: Screenplay, pilot: Pilot[None]) -> None:
     """Wait until nothing is left to take and to paint."""
     quiet = 0
-    for _ in range(PAUSES_MAX):
+    end = time.monotonic() + REST_SECONDS
+    while time.monotonic() < end:
         await pilot.pause()
         main = play.app.main
         busy = main is None or not main.clock.is_clean or not play.app.inbox.is_empty
-        busy = busy or main is None or main.view is None or not main.view.is_composed
+        busy = busy or main is None or not main.is_settled or not is_drawn(play.app)
         quiet = 0 if busy else quiet + 1
         if quiet == 2:
             return
@@ -35,12 +38,20 @@ async def settle(play: Screenplay, pilot: Pilot[None]) -> None:
 async def until_shown(play: Screenplay, pilot: Pilot[None], words: str) -> str:
     """Wait until the words are on the screen; returns it."""
     shown = ""
-    for _ in range(PAUSES_MAX):
+    end = time.monotonic() + REST_SECONDS
+    while time.monotonic() < end:
         shown = screen_text(play.app)
         if words in shown:
             return shown
         await pilot.pause()
     raise AssertionError(f"{words!r} never appears on\n{shown}")
+
+
+def is_drawn(app: App[Any]) -> bool:
+    """Nothing of the screen waits to be laid out or drawn. Reaches into Textual as below."""
+    held: Any = app.screen
+    asked = held._layout_required or held._repaint_required or held._dirty_widgets
+    return not (asked or held._callbacks)
 
 
 def screen_text(app: App[Any]) -> str:

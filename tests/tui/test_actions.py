@@ -10,7 +10,7 @@ from tests.fakes.snapshots import screen_text, settle, until_shown
 from tui.actions.action import Action, key_text
 from tui.actions.catalogue import ACTIONS, SCOPE_TITLES
 from tui.actions.everywhere import VIEWS
-from tui.actions.keymap import MAY_SHARE
+from tui.actions.keymap import MAY_SHARE, TABLES
 from tui.actions.registry import BY_ID, complete, in_scope, parse
 from tui.app_options import AppOptions
 from tui.main_screen import MainScreen
@@ -18,7 +18,7 @@ from tui.widgets.event_log import EventLog
 
 IDS = [action.id for action in ACTIONS]
 ENDING = ("global.quit", "global.quit_now")
-SCOPE_VIEWS = {"topology": "overview", "list": "events", "global": "overview"}
+SCOPE_VIEWS = {"topology": "overview", "list": "events", "global": "overview", "table": "nodes"}
 
 
 def test_every_action_has_a_key_and_a_command_of_its_own() -> None:
@@ -32,6 +32,7 @@ def test_every_action_has_a_key_and_a_command_of_its_own() -> None:
 @pytest.mark.parametrize("scope", [scope for scope in SCOPE_TITLES if scope != "global"])
 def test_no_key_means_two_things_in_one_place(scope: str) -> None:
     actions = [*in_scope(scope), *(in_scope("list") if scope not in ("list", "topology") else [])]
+    actions += in_scope("table") if scope in TABLES and scope != "table" else []
     taken: dict[str, Action] = {}
     for action in [*actions, *in_scope("global")]:
         for key in action.keys:

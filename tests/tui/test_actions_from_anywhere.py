@@ -50,10 +50,10 @@ async def test_every_action_can_be_asked_for_in_every_view(
                 continue
             main.perform(f"global.{view}")
             main.run_line(action.command)
-            await pilot.pause()
+            await pilot.pause(0)  # whatever is under way may go on: nothing here waits for rest
             while play.app.screen is not main:
                 play.app.pop_screen()
-                await pilot.pause()
+                await pilot.pause(0)
         await settle(play, pilot)
     assert "mistake" not in caplog.text
     play.close()

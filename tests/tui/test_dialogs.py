@@ -22,6 +22,8 @@ KEYS = {
     "join": ("J",),
     "quit": ("q",),
     "entry": ("6", "enter"),
+    "columns": ("2", "o"),
+    "links": ("t",),
 }
 
 

@@ -204,7 +204,7 @@ async def test_themes_change_the_picture_at_once() -> None:
         await settle(play, pilot)
         pictures = [screen_svg(play.app)]
         for _ in range(2):
-            await pilot.press("comma")
+            await pilot.press("f2")
             await settle(play, pilot)
             pictures.append(screen_svg(play.app))
         assert len(set(pictures)) == 3

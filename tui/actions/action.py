@@ -1,5 +1,7 @@
 """What an action is."""
 
+from typing import TypedDict, Unpack
+
 import msgspec
 
 GLOBAL = "global"
@@ -43,6 +45,21 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     def scope(self) -> str:
         """Where its keys act: everywhere, or in one kind of pane."""
         return self.id.partition(".")[0]
+
+
+class Traits(TypedDict, total=False):
+    """What an action may be told beside its names and keys."""
+
+    aliases: tuple[str, ...]
+    hint: str
+    argument: str
+    is_writing: bool
+    is_priority: bool
+
+
+def action(identity: str, title: str, command: str, *keys: str, **traits: Unpack[Traits]) -> Action:
+    """An action, written in the order in which help shows it."""
+    return Action(id=identity, title=title, command=command, keys=keys, **traits)
 
 
 def key_text(key: str) -> str:

@@ -1,6 +1,6 @@
 """Views, and the actions that act everywhere."""
 
-from tui.actions.action import Action
+from tui.actions.action import action
 
 VIEWS = (
     ("overview", "Overview"),
@@ -15,122 +15,66 @@ VIEWS = (
 """Name and title of each view, in the order of its digit."""
 
 VIEW_ACTIONS = tuple(
-    Action(id=f"global.{name}", title=f"Show {title}", command=name, keys=(str(digit),))
+    action(f"global.{name}", f"Show {title}", name, str(digit))
     for digit, (name, title) in enumerate(VIEWS, start=1)
 )
 
 GLOBAL_ACTIONS = (
-    Action(
-        id="global.help",
-        title="Keys and commands of this view",
-        command="help",
-        keys=("question_mark", "f1"),
-        hint="help",
+    action(
+        "global.help", "Keys and commands of this view", "help", "question_mark", "f1", hint="help"
     ),
-    Action(
-        id="global.command",
-        title="Command line",
-        command="command",
-        keys=("colon",),
-        hint="command",
-        argument="LINE",
-    ),
-    Action(
-        id="global.place",
-        title="Place a model",
-        command="place",
-        keys=("n",),
+    action("global.command", "Command line", "command", "colon", hint="command", argument="LINE"),
+    action(
+        "global.place",
+        "Place a model",
+        "place",
+        "n",
         hint="place",
         argument="MODEL",
         is_writing=True,
     ),
-    Action(
-        id="global.palette",
-        title="Search every action",
-        command="palette",
-        keys=("ctrl+p",),
-        is_priority=True,
-    ),
-    Action(id="global.last_view", title="Last view", command="last", keys=("minus",)),
-    Action(id="global.next_pane", title="Next pane", command="next", keys=("tab",)),
-    Action(id="global.previous_pane", title="Pane before", command="previous", keys=("shift+tab",)),
-    Action(id="global.zoom", title="This pane alone", command="zoom", keys=("z",), hint="zoom"),
-    Action(
-        id="global.filter",
-        title="Filter: words, !not, ~about, /regex/",
-        command="filter",
-        keys=("slash",),
+    action("global.palette", "Search every action", "palette", "ctrl+p", is_priority=True),
+    action("global.last_view", "Last view", "last", "minus"),
+    action("global.next_pane", "Next pane", "next", "tab"),
+    action("global.previous_pane", "Pane before", "previous", "shift+tab"),
+    action("global.zoom", "This pane alone", "zoom", "z", hint="zoom"),
+    action(
+        "global.filter",
+        "Filter: words, !not, ~about, /regex/",
+        "filter",
+        "slash",
         hint="filter",
         argument="WORDS",
     ),
-    Action(id="global.mark", title="Mark the row, or not", command="mark", keys=("space",)),
-    Action(
-        id="global.act",
-        title="Act on the marked rows (asks)",
-        command="act",
-        keys=("a",),
-        argument="VERB",
-        is_writing=True,
+    action("global.mark", "Mark the row, or not", "mark", "space"),
+    action(
+        "global.act", "Act on the marked rows (asks)", "act", "a", argument="VERB", is_writing=True
     ),
-    Action(id="global.back", title="Clear, close, go back", command="back", keys=("escape",)),
-    Action(id="global.pause", title="Hold the screen still", command="pause", keys=("p",)),
-    Action(id="global.copy", title="Copy the row or the message", command="copy", keys=("y",)),
-    Action(
-        id="global.invite",
-        title="Invite a machine by a code",
-        command="invite",
-        keys=("i",),
-        is_writing=True,
-    ),
-    Action(
-        id="global.requests",
-        title="Machines that ask to join",
-        command="requests",
-        keys=("A",),
-        is_writing=True,
-    ),
-    Action(
-        id="global.join",
-        title="Join another cluster",
-        command="join",
-        keys=("J",),
+    action("global.back", "Clear, close, go back", "back", "escape"),
+    action("global.pause", "Hold the screen still", "pause", "p"),
+    action("global.copy", "Copy the row or the message", "copy", "y"),
+    action("global.invite", "Invite a machine by a code", "invite", "i", is_writing=True),
+    action("global.requests", "Machines that ask to join", "requests", "A", is_writing=True),
+    action(
+        "global.join",
+        "Join another cluster",
+        "join",
+        "J",
         argument="CODE [HOST:PORT]",
         is_writing=True,
     ),
-    Action(
-        id="global.leave",
-        title="Leave this cluster (asks)",
-        command="leave",
-        keys=("X",),
-        is_writing=True,
-    ),
-    Action(
-        id="global.theme",
-        title="Next theme, or the one named",
-        command="theme",
-        keys=("comma",),
-        argument="NAME",
-    ),
-    Action(
-        id="global.screenshot",
-        title="Save the screen as SVG",
-        command="screenshot",
-        keys=("ctrl+s",),
-        argument="FILE",
-    ),
-    Action(
-        id="global.quit",
-        title="Quit (asks if something stops)",
-        command="quit",
-        keys=("q",),
+    action("global.leave", "Leave this cluster (asks)", "leave", "X", is_writing=True),
+    action("global.settings", "Settings of the app", "settings", "comma"),
+    action("global.theme", "Next theme, or the one named", "theme", "f2", argument="NAME"),
+    action("global.ping", "Test the links of this node", "ping", "t", argument="NODE"),
+    action("global.screenshot", "Save the screen as SVG", "screenshot", "ctrl+s", argument="FILE"),
+    action(
+        "global.quit",
+        "Quit (asks if something stops)",
+        "quit",
+        "q",
         aliases=("q", "exit"),
         hint="quit",
     ),
-    Action(
-        id="global.quit_now",
-        title="Quit at once",
-        command="quit!",
-        keys=("ctrl+q",),
-        aliases=("q!",),
-    ),
+    action("global.quit_now", "Quit at once", "quit!", "ctrl+q", aliases=("q!",)),
 )

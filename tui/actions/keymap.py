@@ -22,6 +22,8 @@ MAY_SHARE = frozenset(
 """The pane's own meaning of a key holds in it: its rows can't be marked, an answer is stopped."""
 LIST_FREE = ("list", "topology", "chat")
 """Scopes in which the keys of lists do not act."""
+TABLES = ("table", "nodes", "placements", "models", "downloads")
+"""Scopes in which the keys of tables act."""
 
 
 class Keymap(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,9 +76,12 @@ def clashes(keymap: Keymap) -> Iterator[tuple[str, str, str]]:
     """Two actions with one key where both act, and the key."""
     everywhere = [action for action in ACTIONS if action.scope == GLOBAL]
     lists = [action for action in ACTIONS if action.scope == "list"]
+    tables = [action for action in ACTIONS if action.scope == "table"]
     for scope in SCOPE_TITLES:
         here = [action for action in ACTIONS if action.scope == scope and scope != GLOBAL]
         extra = [] if scope in LIST_FREE else lists
+        if scope in TABLES and scope != "table":
+            extra = [*extra, *tables]
         held: dict[str, Action] = {}
         for action in [*everywhere, *extra, *here]:
             for key in keymap.of(action):

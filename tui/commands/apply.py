@@ -9,7 +9,7 @@ import typer
 
 from node.handle import NodeHandle
 from node.model.command import Accepted, CordonNode, PlaceInstance, StopInstance, Wish
-from node.model.errors import UsageError
+from node.model.errors import ExoctlError, UnreachableError, UsageError
 from node.model.ids import InstanceId, ModelId
 from tui.commands.changes import check_may_change, submit
 from tui.commands.console import Console, Listing
@@ -25,6 +25,7 @@ from tui.commands.desired import (
     words_of,
     write_desired,
 )
+from tui.commands.failures import leaves
 from tui.commands.jsonable import fields_of
 from tui.commands.load import wait_ready
 from tui.commands.naming import find_model, find_nodes
@@ -58,7 +59,7 @@ def export(console: Console) -> None:
 
 
 def diff(console: Console, *, file: FileOption, prune: PruneOption = False) -> None:
-    """Show what `apply` would do: exit 0 where nothing, 1 where something."""
+    """Show what `apply` would do: exit 0 where nothing, 1 where something, above 1 on failure."""
     desired = _read(file)
 
     async def work(handle: NodeHandle) -> int:
@@ -66,7 +67,19 @@ def diff(console: Console, *, file: FileOption, prune: PruneOption = False) -> N
         _show(console, handle, found)
         return DIFFERENT if found else 0
 
-    console.exit(console.connected(work))
+    try:
+        code = console.connected(work)
+    except (ExoctlError, BaseExceptionGroup) as error:
+        raise _not_a_difference(error) from error
+    console.exit(code)
+
+
+def _not_a_difference(error: BaseException) -> BaseException:
+    """The same failure with an exit code that can't be taken for a difference."""
+    found = next((each for each in leaves(error) if isinstance(each, ExoctlError)), None)
+    if found is None or found.exit_code != DIFFERENT:
+        return error
+    return UnreachableError(found.failure)
 
 
 def apply(

@@ -1,9 +1,5 @@
 """`exoctl config`: every setting with its meaning, its default and what it is now."""
 
-import contextlib
-import os
-import tempfile
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -18,7 +14,7 @@ from node.config import (
     parse_config,
     read_config_file,
 )
-from node.model.errors import InternalError, NotFoundError, UsageError
+from node.model.errors import NotFoundError, UsageError
 from tui.actions.action import key_text
 from tui.actions.catalogue import ACTIONS
 from tui.actions.keymap import read_keymap
@@ -26,6 +22,8 @@ from tui.commands.changes import check_may_change
 from tui.commands.console import Console, Listing
 from tui.commands.jsonable import fields_of, jsonable
 from tui.commands.plain import Column, Table
+from tui.settings_file import with_setting, write_settings
+from tui.viewmodel.app_settings import APP_WORDS
 
 NODE_WORDS = {
     "name": "Name of this node in every list; the machine's host name where it is empty.",
@@ -43,14 +41,6 @@ NODE_WORDS = {
     "state_directory": "Where identity, ordered log and lock lie.",
     "model_directories": "Where models lie; the first is written to, the others are only read.",
     "peers": "Nodes to dial besides those that are discovered, as host:port.",
-}
-APP_WORDS = {
-    "theme": "Colours: exoctl-dark, -light, -contrast, -cb (colour-blind safe), or ansi.",
-    "ascii": "Draw with ASCII alone.",
-    "mouse": "Clicks and the wheel act in the app; false leaves them to the terminal.",
-    "animations": "Rows that changed fade, tokens move along the links.",
-    "read_only": "Nothing in the app changes the cluster.",
-    "view": "The view that is shown first, such as overview or chat.",
 }
 _SECRETS = ("api_token",)
 
@@ -190,70 +180,11 @@ def config_set(
             "no_such_setting", f"no setting is called {name!r}", "`exoctl config` lists them"
         )
     path = config_file()
-    try:
-        before = path.read_text(encoding="utf-8") if path.exists() else ""
-    except OSError as error:
-        raise UsageError.because("config_unreadable", f"{path}: {error.strerror}") from error
-    after = _with_line(before, table, key, value)
+    after = with_setting(path, table, key, value)
     if table == "keys" and (faults := read_keymap(parse_config(after, str(path)).keys).faults):
         raise UsageError.because("bad_key", faults[0])
-    _write(path, after)
+    write_settings(path, after)
     console.say(f"{name} is set in {path}; it takes effect with the next start")
-
-
-def _with_line(words: str, table: str, key: str, value: str) -> str:
-    """The file with that setting in its table.
-
-    Raises:
-        UsageError: the value can't be one of this setting.
-    """
-    error: UsageError | None = None
-    for written in (value, msgspec.json.encode(value).decode()):
-        name = key if key.isidentifier() else f'"{key}"'
-        after = _put(words.splitlines(), table, name, f"{name} = {written}")
-        try:
-            parse_config(after, f"{table}.{key} = {written}")
-        except UsageError as raised:
-            is_syntax = raised.failure.code == "config_syntax"
-            error = raised if error is None or (not is_syntax and written == value) else error
-            error = raised if error.failure.code == "config_syntax" else error
-        else:
-            return after
-    assert error is not None
-    raise error
-
-
-def _put(lines: list[str], table: str, name: str, line: str) -> str:
-    heads = [place for place, each in enumerate(lines) if each.strip().startswith("[")]
-    start = next((place for place in heads if lines[place].strip() == f"[{table}]"), None)
-    if start is None:
-        return "\n".join([*lines, *([""] if lines else []), f"[{table}]", line, ""])
-    end = next((place for place in heads if place > start), len(lines))
-    for place in range(start + 1, end):
-        if lines[place].partition("=")[0].strip() == name:
-            return "\n".join([*lines[:place], line, *lines[place + 1 :], ""])
-    while end > start + 1 and not lines[end - 1].strip():
-        end -= 1
-    return "\n".join([*lines[:end], line, *lines[end:], ""])
-
-
-def _write(path: Path, words: str) -> None:
-    try:
-        path = path.resolve()  # it may be a link into somebody's own settings
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".config-")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(words)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                Path(name).unlink()
-            raise
-    except OSError as error:
-        raise InternalError.because("not_written", f"{path}: {error.strerror}") from error
 
 
 def _toml(value: object) -> str:

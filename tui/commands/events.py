@@ -93,17 +93,17 @@ async def _start(
 ) -> tuple[int | None, Filter]:
     """The first index to ask for (None: a snapshot, then what happens), and the filter for it."""
     if since.isdecimal():
-        return await _first_kept(handle, int(since)), wanted
+        return await first_kept(handle, int(since)), wanted
     if since:
         cutoff = clock.wall() - parse_duration(since)
         found = await _index_at(handle, cutoff)
         return found, msgspec.structs.replace(wanted, not_before=cutoff)
     if from_snapshot:
         return None, wanted
-    return await _first_kept(handle, max(handle.state.index - RECENT_ENTRIES + 1, 0)), wanted
+    return await first_kept(handle, max(handle.state.index - RECENT_ENTRIES + 1, 0)), wanted
 
 
-async def _first_kept(handle: NodeHandle, start: int) -> int:
+async def first_kept(handle: NodeHandle, start: int) -> int:
     """The index itself, or the first after it that the node still has an entry of."""
     absent, kept = start - 1, handle.state.index + 1
     while kept - absent > 1:
@@ -131,7 +131,7 @@ async def _index_at(handle: NodeHandle, cutoff: float) -> int:
     last, step = handle.state.index, LOOK_BACK_ENTRIES
     while True:
         wanted = max(last - step, 0)
-        start = await _first_kept(handle, wanted)
+        start = await first_kept(handle, wanted)
         first = await _entry_at(handle, start)
         is_oldest = wanted == 0 or start > wanted
         if is_oldest or first is None or first.written_at < cutoff:

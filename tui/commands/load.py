@@ -33,6 +33,7 @@ from tui.commands.wish import (
     Context,
     Exclude,
     Force,
+    Label,
     Layers,
     MinNodes,
     Nodes,
@@ -58,6 +59,7 @@ def load(
     *,
     nodes: Nodes = "",
     exclude: Exclude = "",
+    label: Label = "",
     ctx: Context = "",
     layers: Layers = "",
     min_nodes: MinNodes = 1,
@@ -73,6 +75,7 @@ def load(
     options = WishOptions(
         nodes=nodes,
         exclude=exclude,
+        label=label,
         context=ctx,
         layers=layers,
         nodes_min=min_nodes,
@@ -207,12 +210,13 @@ def unload(
         check_may_change(console)
         named = instances_of(handle.state, what) if every else []
         for instance in named or [find_instance(handle.state, what)]:
-            await _stop(console, handle, instance, wait=wait)
+            await stop(console, handle, instance, wait=wait)
 
     console.connected(work, follow=True)
 
 
-async def _stop(console: Console, handle: NodeHandle, instance: Instance, *, wait: bool) -> None:
+async def stop(console: Console, handle: NodeHandle, instance: Instance, *, wait: bool) -> None:
+    """Stop an instance; with `wait`, return once it is gone."""
     key = instance.instance
     accepted = await submit(console, handle, StopInstance(instance=key))
     if wait:

@@ -7,6 +7,7 @@ from node.model.command import Refused
 from node.model.errors import KINDS, ExoctlError, Failure, InternalError, NotFoundError, UsageError
 from node.model.ids import ModelId, NodeId, short
 from node.model.instance import Instance
+from node.model.machine import NodeRecord
 from node.model.register import ModelFigures
 from node.model.request import Failed
 from node.model.state import State
@@ -37,6 +38,15 @@ def find_node(state: State, text: str) -> NodeId:
     if len(found) > 1:
         raise _ambiguous("node", text, [f"{names[node]} ({short(node)})" for node in found])
     return found[0]
+
+
+def has_labels(record: NodeRecord, selector: str) -> bool:
+    """Whether the node has all labels of a selector such as `room=cellar,fast`."""
+    wanted = [part.strip().partition("=") for part in selector.split(",") if part.strip()]
+    return all(
+        record.labels.get(key) == value if separator else key in record.labels
+        for key, separator, value in wanted
+    )
 
 
 def find_nodes(state: State, text: str) -> tuple[NodeId, ...]:

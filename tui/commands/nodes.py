@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from node.handle import NodeHandle
-from node.model.command import CordonNode, RemoveNode
+from node.model.command import CordonNode, LabelNode, NameNode, RemoveNode
+from node.model.errors import UsageError
 from node.model.ids import NodeId, short
 from node.model.machine import NodeRecord
 from node.model.register import (
@@ -19,7 +20,7 @@ from tui.commands.changes import check_may_change, say_done, submit
 from tui.commands.console import Console, Listing
 from tui.commands.figures import condition, figures, node_word
 from tui.commands.jsonable import fields_of, jsonable
-from tui.commands.naming import find_node, node_name
+from tui.commands.naming import find_node, has_labels, node_name
 from tui.commands.plain import Column, Table
 from tui.commands.units import NOTHING, bytes_text, rfc3339
 from tui.viewmodel import text
@@ -40,14 +41,22 @@ _COLUMNS = (
     Column("SYSTEM", wide=True),
     Column("ADDRESS", wide=True),
     Column("VERSION", extra=True),
+    Column("LABELS", wide=True),
 )
 
 
-def node_ls(console: Console) -> None:
+def node_ls(
+    console: Console,
+    *,
+    label: Annotated[
+        str, typer.Option("-l", "--label", metavar="K=V,K", help="Only those with these labels.")
+    ] = "",
+) -> None:
     """List the nodes of the cluster."""
 
     async def work(handle: NodeHandle) -> None:
-        console.emit(nodes_listing(handle, list(handle.state.nodes.values())))
+        found = [each for each in handle.state.nodes.values() if has_labels(each, label)]
+        console.emit(nodes_listing(handle, found))
 
     console.connected(work)
 
@@ -74,6 +83,62 @@ def node_cordon(console: Console, node: NodeArgument) -> None:
 def node_uncordon(console: Console, node: NodeArgument) -> None:
     """Let new shards onto a node again."""
     _cordon(console, node, cordoned=False)
+
+
+def node_rename(
+    console: Console,
+    node: NodeArgument,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="How to call it; empty: as it calls itself.")
+    ],
+) -> None:
+    """Call a node otherwise, in every list of the cluster."""
+
+    async def work(handle: NodeHandle) -> None:
+        found = find_node(handle.state, node)
+        before = node_name(handle.state, found)
+        accepted = await submit(console, handle, NameNode(node=found, name=name.strip()))
+        change = f"is called {name.strip()} now" if name.strip() else "has its own name again"
+        say_done(console, subject=found, name=before, change=change, index=accepted.index)
+
+    console.connected(work)
+
+
+def node_label(
+    console: Console,
+    node: NodeArgument,
+    labels: Annotated[
+        list[str], typer.Argument(metavar="KEY=VALUE|KEY-", help="Sets one, or takes one off.")
+    ],
+) -> None:
+    """Tell nodes apart by labels, such as room=cellar; `load` and `node ls` choose by them."""
+    wanted = dict(_label(each) for each in labels)
+
+    async def work(handle: NodeHandle) -> None:
+        found = find_node(handle.state, node)
+        accepted = await submit(console, handle, LabelNode(node=found, labels=wanted))
+        after = {**handle.state.nodes[found].labels, **wanted}
+        words = text.labels({key: value for key, value in after.items() if value})
+        say_done(
+            console,
+            subject=found,
+            name=node_name(handle.state, found),
+            change=f"has {words}" if words else "has no labels",
+            index=accepted.index,
+        )
+
+    console.connected(work)
+
+
+def _label(words: str) -> tuple[str, str]:
+    key, separator, value = words.partition("=")
+    if separator and key and value:
+        return key, value
+    if not separator and words.endswith("-") and len(words) > 1:
+        return words[:-1], ""
+    raise UsageError.because(
+        "bad_label", f"{words!r} is no label", "write KEY=VALUE to set one, KEY- to take it off"
+    )
 
 
 def node_rm(
@@ -163,6 +228,7 @@ def _row(handle: NodeHandle, record: NodeRecord) -> tuple[str, ...]:
         f"{machine.system} {machine.release} {machine.architecture}" if machine else NOTHING,
         ", ".join(str(address) for address in record.addresses) or NOTHING,
         record.version or NOTHING,
+        text.labels(record.labels) or NOTHING,
     )
 
 

@@ -17,6 +17,7 @@ from tui.commands.units import NOTHING, duration_text, rate_text, tokens_text
 from tui.commands.wish import (
     Context,
     Exclude,
+    Label,
     Layers,
     MinNodes,
     Nodes,
@@ -57,6 +58,7 @@ def plan(
     *,
     nodes: Nodes = "",
     exclude: Exclude = "",
+    label: Label = "",
     ctx: Context = "",
     layers: Layers = "",
     min_nodes: MinNodes = 1,
@@ -70,6 +72,7 @@ def plan(
     options = WishOptions(
         nodes=nodes,
         exclude=exclude,
+        label=label,
         context=ctx,
         layers=layers,
         nodes_min=min_nodes,

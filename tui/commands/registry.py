@@ -24,6 +24,7 @@ from tui.commands import (
     master,
     model_files,
     models,
+    moves,
     nodes,
     ping,
     plan,
@@ -35,6 +36,7 @@ from tui.commands import (
     service,
     status,
     tokens,
+    topology,
     up,
     wait,
 )
@@ -80,6 +82,8 @@ def build() -> typer.Typer:
     add_command(app, "plan", plan.plan, panel=_RUN)
     add_command(app, "load", load.load, panel=_RUN)
     add_command(app, "unload", load.unload, panel=_RUN)
+    add_command(app, "swap", moves.swap, panel=_RUN)
+    add_command(app, "scale", moves.scale, panel=_RUN)
     add_command(app, "export", apply.export, panel=_RUN)
     add_command(app, "diff", apply.diff, panel=_RUN)
     add_command(app, "apply", apply.apply, panel=_RUN)
@@ -95,6 +99,7 @@ def build() -> typer.Typer:
     app.add_typer(_requests(), name="req", rich_help_panel=_WATCH)
 
     app.add_typer(_nodes(), name="node", rich_help_panel=_NODES)
+    add_command(app, "topology", topology.topology, panel=_NODES)
     app.add_typer(_cluster(), name="cluster", rich_help_panel=_NODES)
     app.add_typer(_master(), name="master", rich_help_panel=_NODES)
     add_command(app, "up", up.up, panel=_NODES, options=NODE_OPTIONS)
@@ -181,6 +186,7 @@ def _downloads() -> typer.Typer:
 def _requests() -> typer.Typer:
     group = _group("req", "Generations that run, and ending one.")
     add_command(group, "ls", requests.req_ls)
+    add_command(group, "show", requests.req_show)
     add_command(group, "cancel", requests.req_cancel)
     return group
 
@@ -191,6 +197,9 @@ def _nodes() -> typer.Typer:
     add_command(group, "show", nodes.node_show)
     add_command(group, "cordon", nodes.node_cordon)
     add_command(group, "uncordon", nodes.node_uncordon)
+    add_command(group, "drain", moves.node_drain)
+    add_command(group, "rename", nodes.node_rename)
+    add_command(group, "label", nodes.node_label)
     add_command(group, "ping", ping.node_ping)
     add_command(group, "rm", nodes.node_rm)
     return group
@@ -220,6 +229,8 @@ def _service() -> typer.Typer:
 
 def _master() -> typer.Typer:
     group = _group("master", "Who decides in the cluster.")
+    add_command(group, "show", master.master_show)
+    add_command(group, "history", master.master_history)
     add_command(group, "step-down", master.master_step_down)
     return group
 

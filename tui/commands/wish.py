@@ -6,9 +6,10 @@ import msgspec
 import typer
 
 from node.model.command import Wish
-from node.model.errors import UsageError
+from node.model.errors import NotFoundError, UsageError
+from node.model.ids import NodeId
 from node.model.state import State
-from tui.commands.naming import find_nodes
+from tui.commands.naming import find_nodes, has_labels
 from tui.commands.units import parse_tokens
 
 STRATEGIES = ("auto", "single", "pipeline")
@@ -18,6 +19,10 @@ Nodes = Annotated[
     str, typer.Option("--nodes", metavar="A,B", help="These nodes and all of them, in this order.")
 ]
 Exclude = Annotated[str, typer.Option("--exclude", metavar="A,B", help="None of these nodes.")]
+Label = Annotated[
+    str,
+    typer.Option("-l", "--label", metavar="K=V,K", help="Only nodes with these labels."),
+]
 Context = Annotated[
     str, typer.Option("--ctx", metavar="32k", help="Tokens of context to make room for.")
 ]
@@ -56,6 +61,7 @@ class WishOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     nodes: str = ""
     exclude: str = ""
+    label: str = ""
     context: str = ""
     layers: str = ""
     nodes_min: int = 1
@@ -83,7 +89,7 @@ def make_wish(state: State, options: WishOptions) -> Wish:
         raise UsageError.because("bad_nodes", f"--nodes {options.nodes} names a node twice")
     return Wish(
         nodes=nodes,
-        exclude=find_nodes(state, options.exclude),
+        exclude=_excluded(state, options),
         nodes_min=options.nodes_min,
         context_tokens=parse_tokens(options.context) if options.context else 0,
         strategy=_one_of("--strategy", options.strategy, STRATEGIES),
@@ -92,6 +98,23 @@ def make_wish(state: State, options: WishOptions) -> Wish:
         force=options.force,
         restart=_one_of("--restart", options.restart, RESTARTS),
     )
+
+
+def _excluded(state: State, options: WishOptions) -> tuple[NodeId, ...]:
+    """The nodes that were named, and those without the labels that were asked for."""
+    named = find_nodes(state, options.exclude)
+    without = [
+        record.node
+        for record in state.nodes.values()
+        if record.node not in named and not has_labels(record, options.label)
+    ]
+    if options.label and len(without) == len(state.nodes):
+        raise NotFoundError.because(
+            "no_node_labelled",
+            f"no node has {options.label}",
+            "see `exoctl node ls -o wide`; `exoctl node label NODE KEY=VALUE` sets one",
+        )
+    return (*named, *without)
 
 
 def _layers(text: str) -> tuple[int, ...]:

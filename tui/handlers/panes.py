@@ -8,8 +8,10 @@ from tui.bridge.store import NODES, PLACEMENTS
 from tui.shell import Handler, Shell
 from tui.viewmodel import text
 from tui.viewmodel.events import whole_entry
+from tui.viewmodel.sorting import find_column
 from tui.widgets.event_log import EventLog
 from tui.widgets.list_pane import ListPane
+from tui.widgets.table_pane import TablePane
 from tui.widgets.topology import TopologyPane
 
 EXPORT_NAME = "exoctl-events.ndjson"
@@ -21,6 +23,11 @@ def handlers(shell: Shell) -> dict[str, Handler]:
     for verb in ("up", "down", "page_up", "page_down", "top", "bottom"):
         found[f"list.{verb}"] = _mover(shell, verb)
     found["list.open"] = lambda _: _open(shell)
+    found["list.next_hit"] = lambda _: _hit(shell, 1)
+    found["list.previous_hit"] = lambda _: _hit(shell, -1)
+    found["table.sort"] = lambda column: _sort(shell, column)
+    found["table.reverse"] = lambda _: _reverse(shell)
+    found["table.columns"] = lambda _: _columns(shell)
     found["topology.next_node"] = lambda _: _walk(shell, 1)
     found["topology.previous_node"] = lambda _: _walk(shell, -1)
     found["topology.next_placement"] = lambda _: _next_ring(shell)
@@ -45,6 +52,54 @@ def _open(shell: Shell) -> None:
     pane = shell.pane_for("list")
     if pane is not None:
         pane.open_chosen()
+
+
+def _hit(shell: Shell, step: int) -> None:
+    pane = shell.pane_for("list")
+    if not isinstance(pane, ListPane) or not pane.filter_words:
+        shell.say("no filter is set: / sets one", "warn")
+    elif not pane.step_round(step):
+        shell.say("nothing matches the filter", "warn")
+
+
+def _table(shell: Shell) -> TablePane | None:
+    pane = shell.pane_for("table")
+    if isinstance(pane, TablePane):
+        return pane
+    shell.say("no table is shown here: 2 nodes, 3 placements, 4 models, 5 downloads", "warn")
+    return None
+
+
+def _sort(shell: Shell, words: str) -> None:
+    pane = _table(shell)
+    if pane is None:
+        return
+    if not words:
+        pane.sort_next()
+        return
+    column = find_column(pane.sortable, words)
+    if column is None:
+        shell.say(f"it can be sorted by {', '.join(pane.sortable)}", "warn")
+        return
+    pane.sort(column)
+
+
+def _reverse(shell: Shell) -> None:
+    pane = _table(shell)
+    if pane is not None and pane.sort_by:
+        pane.turn_round()
+    elif pane is not None:
+        shell.say("it is not sorted: s sorts it by a column", "warn")
+
+
+def _columns(shell: Shell) -> None:
+    from tui.dialogs.columns import ColumnsDialog  # noqa: PLC0415 - only once it is asked for
+
+    pane = _table(shell)
+    if pane is not None and pane.optional:
+        shell.open_dialog(ColumnsDialog(shell.context, pane))
+    elif pane is not None:
+        shell.say("every column of this table is always shown", "warn")
 
 
 def _topology(shell: Shell) -> TopologyPane | None:

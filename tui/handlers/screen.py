@@ -73,6 +73,8 @@ def handlers(shell: MainShell) -> dict[str, Handler]:
         "global.invite": lambda _: _invite(shell),
         "global.requests": lambda _: _requests(shell),
         "global.join": lambda argument: _join(shell, argument),
+        "global.settings": lambda _: _settings(shell),
+        "global.ping": lambda node: _ping(shell, node),
         "global.theme": lambda name: _theme(shell, name),
         "global.screenshot": lambda name: _screenshot(shell, name),
         "global.quit": lambda _: _quit(shell),
@@ -120,6 +122,26 @@ def _join(shell: MainShell, argument: str) -> None:
     from tui.dialogs.joining import JoinDialog  # noqa: PLC0415 - only once it is asked for
 
     shell.open_dialog(JoinDialog(shell, argument))
+
+
+def _settings(shell: MainShell) -> None:
+    from tui.dialogs.settings import SettingsDialog  # noqa: PLC0415 - only once it is asked for
+
+    shell.open_dialog(SettingsDialog(shell))
+
+
+def _ping(shell: MainShell, words: str) -> None:
+    from tui.dialogs.links import LinksDialog  # noqa: PLC0415 - only once it is asked for
+
+    here = shell.context.view.here
+    others = [row for row in shell.context.view.nodes if row.node != here]
+    wanted = [row for row in others if not words or words in (row.name, row.node)]
+    if wanted:
+        shell.open_dialog(LinksDialog(shell, wanted))
+    elif words:
+        shell.say(f"no other node is called {words!r}", "warn")
+    else:
+        shell.say("this node is alone: i shows a code for another machine", "warn")
 
 
 def _requests(shell: MainShell) -> None:

@@ -24,8 +24,8 @@ _NodeEvent = (
     | facts.NodeDescribed
     | facts.NodeLost
     | facts.NodeReturned
-    | facts.NodeCordoned
 )
+_TendedEvent = facts.NodeCordoned | facts.NodeNamed | facts.NodeLabelled
 _InstanceEvent = (
     facts.InstancePlaced
     | facts.InstanceStopping
@@ -135,8 +135,10 @@ def _cluster(event: _ClusterEvent, names: Names) -> Description:
             assert_never(event)
 
 
-def _node(event: _NodeEvent, names: Names) -> Description:
+def _node(event: _NodeEvent | _TendedEvent, names: Names) -> Description:
     match event:
+        case facts.NodeCordoned() | facts.NodeNamed() | facts.NodeLabelled():
+            return _tended(event, names)
         case facts.NodeAdmitted():
             return event.name, f"let in by {names.name(event.admitted_by)}", "ok"
         case facts.NodeRevoked():
@@ -149,9 +151,20 @@ def _node(event: _NodeEvent, names: Names) -> Description:
             return names.name(event.node), event.reason, "warn" if event.stopped else "bad"
         case facts.NodeReturned():
             return names.name(event.node), "heard again", "ok"
+        case _:
+            assert_never(event)
+
+
+def _tended(event: _TendedEvent, names: Names) -> Description:
+    match event:
         case facts.NodeCordoned():
             words = "no new shards" if event.cordoned else "takes shards again"
             return names.name(event.node), words, "warn" if event.cordoned else "ok"
+        case facts.NodeNamed():
+            words = f"is called {event.name}" if event.name else "is called by its own name again"
+            return names.name(event.node), words, "idle"
+        case facts.NodeLabelled():
+            return names.name(event.node), text.labels(event.labels) or "no labels", "idle"
         case _:
             assert_never(event)
 

@@ -56,6 +56,7 @@ def node_rows(
                 disk_free=machine.disk_bytes_free if machine else 0,
                 system=system,
                 version=record.version,
+                labels=text.labels(record.labels),
                 applied=router.index_applied if router else -1,
                 lag=max(0, newest - router.index_applied) if router else 0,
                 notes=_notes(state, record, machine, router, now),

@@ -46,6 +46,8 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     applied: int = -1
     lag: int = 0
     notes: tuple[str, ...] = ()
+    labels: str = ""
+    """As `room=cellar owner=ann`."""
 
     @property
     def memory_fraction(self) -> float:

@@ -1,6 +1,7 @@
 """Figures and names as short text. Memory in binary units, files and links in decimal ones."""
 
 import unicodedata
+from collections.abc import Mapping
 
 from tui.viewmodel.glyphs import ELLIPSIS, EM_DASH, EN_DASH
 
@@ -92,6 +93,11 @@ def bandwidth(bits_per_second: float | None) -> str:
 def link(medium: str, bits_per_second: float | None) -> str:
     """What a link is and how fast: `TB 61.2 Gb/s`, or its medium alone where nobody measured."""
     return f"{medium} {bandwidth(bits_per_second)}".strip() if bits_per_second else medium
+
+
+def labels(held: Mapping[str, str]) -> str:
+    """Labels of a node: `owner=ann room=cellar`."""
+    return " ".join(f"{key}={held[key]}" for key in sorted(held))
 
 
 def round_trip(seconds: float | None) -> str:

@@ -10,32 +10,48 @@ from tui.paint.canvas import Canvas
 from tui.viewmodel import glyphs, text
 from tui.viewmodel.matching import matcher
 from tui.viewmodel.rows import SYMBOLS, DownloadRow
-from tui.widgets.list_pane import ListPane
+from tui.viewmodel.sorting import Sortable
 from tui.widgets.painted import Parts
 from tui.widgets.pane import bindings
+from tui.widgets.table_pane import TablePane
 
 NODE_CELLS = 9
 WIDE_CELLS = 90
 
 
-class DownloadsPane(ListPane):
+class DownloadsPane(TablePane):
     """A row for each download; the cause below a failed one where there is room."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("downloads")
     scope: ClassVar[str] = "downloads"
     topics: ClassVar[frozenset[str]] = frozenset((DOWNLOADS,))
+    sortable: ClassVar[tuple[str, ...]] = ("node", "model", "phase", "done", "size", "rate", "left")
     rows: list[DownloadRow] = []
     row_lines = 1
 
     def prepare(self) -> None:
         """Take the rows that match, with two lines for each where there is room."""
         matches = matcher(self._words)
-        self.rows = [
-            row
-            for row in self.context.view.downloads
-            if matches(f"{row.model} {row.name} {row.phase}")
-        ]
+        self.rows = self.in_order(
+            [
+                row
+                for row in self.context.view.downloads
+                if matches(f"{row.model} {row.name} {row.phase}")
+            ]
+        )
         self.row_lines = 2 if len(self.rows) * 2 <= self.size.height else 1
+
+    def sort_value(self, row: DownloadRow, column: str) -> Sortable:
+        """A download's figure or word."""
+        words = {"node": row.name, "model": row.model, "phase": row.phase}
+        if column in words:
+            return words[column]
+        return {
+            "done": row.fraction,
+            "size": float(row.bytes_total),
+            "rate": row.bytes_per_second,
+            "left": row.seconds_left,
+        }[column]
 
     def count(self) -> int:
         """How many downloads match."""
@@ -57,6 +73,7 @@ class DownloadsPane(ListPane):
             number = sum(row.phase in phases for row in rows)
             if number:
                 parts.append((f"{number} {word} ", "bad" if word == "failed" else "dim"))
+        parts += self.order_parts()
         if self._words:
             parts.append((f"{glyphs.DOT} filter {self._words} ", "warn"))
         return parts

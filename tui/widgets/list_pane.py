@@ -131,6 +131,18 @@ class ListPane(Pane):
             self.top = max(0, min(total - self.room, self.top + steps[verb]))
         self.paint()
 
+    def step_round(self, step: int) -> bool:
+        """Move the cursor on, from the last row to the first; False where there is no row."""
+        total = self.count()
+        if not total or not self.has_cursor:
+            return False
+        place = (self.cursor + step) % total
+        if step in (-1, 1) and abs(place - self.cursor) == 1:
+            self.move("down" if place > self.cursor else "up")
+        else:
+            self.move("bottom" if place > self.cursor else "top")
+        return True
+
     def moved(self) -> None:
         """The cursor is on another row."""
 

@@ -9,32 +9,50 @@ from tui.paint.canvas import Canvas
 from tui.viewmodel import glyphs, text
 from tui.viewmodel.matching import matcher
 from tui.viewmodel.rows import SYMBOLS, ModelRow
-from tui.widgets.list_pane import ListPane
+from tui.viewmodel.sorting import Sortable
 from tui.widgets.painted import Parts
 from tui.widgets.pane import bindings
+from tui.widgets.table_pane import TablePane
 
-NAME_CELLS = 30
-NODE_CELLS = 10
+WIDE_CELLS = 96
+FITS_CELLS = 15
+MORE_CELLS = 6
 FACTS = (("size", 10), ("params", 8), ("bits", 6), ("layers", 8), ("context", 9))
 
 
-class ModelTable(ListPane):
+class ModelTable(TablePane):
     """A row for each model; a column for each node that fits."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("models")
     scope: ClassVar[str] = "models"
     topics: ClassVar[frozenset[str]] = frozenset((DOWNLOADS, PLACEMENTS, NODES))
     head_lines = 1
+    sortable: ClassVar[tuple[str, ...]] = ("model", *(name for name, _ in FACTS), "memory now")
+    optional: ClassVar[tuple[str, ...]] = sortable[1:]
     rows: list[ModelRow] = []
 
     def prepare(self) -> None:
         """Take the rows that match."""
         matches = matcher(self._words)
-        self.rows = [
-            row
-            for row in self.context.view.models
-            if matches(f"{row.model} {row.architecture} {row.fits}")
-        ]
+        self.rows = self.in_order(
+            [
+                row
+                for row in self.context.view.models
+                if matches(f"{row.model} {row.architecture} {row.fits}")
+            ]
+        )
+
+    def sort_value(self, row: ModelRow, column: str) -> Sortable:
+        """A model's figure or word."""
+        if column in ("model", "memory now"):
+            return row.model if column == "model" else row.fits
+        return {
+            "size": float(row.bytes_on_disk),
+            "params": float(row.parameters),
+            "bits": float(row.bits) if row.bits else None,
+            "layers": float(row.layer_count),
+            "context": float(row.context_tokens),
+        }[column]
 
     def count(self) -> int:
         """How many match."""
@@ -47,6 +65,7 @@ class ModelTable(ListPane):
     def heading(self) -> Parts:
         """Title, number, filter."""
         parts: Parts = [("Models ", "text b"), (f"{len(self.rows)} ", "dim")]
+        parts += self.order_parts()
         if self._words:
             parts.append((f"{glyphs.DOT} filter {self._words} ", "warn"))
         return parts
@@ -68,59 +87,79 @@ class ModelTable(ListPane):
         canvas.centre(y + 1, "`exoctl model pull NAME` fetches one.", "dim")
 
     @property
-    def columns(self) -> tuple[int, int]:
-        """How many facts and how many nodes fit."""
-        room = self.size.width - NAME_CELLS - 16
-        room -= FACTS[0][1]
-        nodes = min(len(self.context.view.nodes), max(0, room // NODE_CELLS))
-        room -= nodes * NODE_CELLS
-        facts = 1
-        for _, cells in FACTS[1:]:
-            if room < cells:
+    def _cells(self) -> tuple[int, int]:
+        """Cells of a model's name and of a node."""
+        return (30, 10) if self.size.width >= WIDE_CELLS else (24, 9)
+
+    @property
+    def columns(self) -> tuple[list[tuple[str, int]], int]:
+        """The facts and how many nodes fit: the size and the nodes first."""
+        name_cells, node_cells = self._cells
+        wanted = [fact for fact in FACTS if fact[0] not in self.hidden]
+        fits = 0 if "memory now" in self.hidden else FITS_CELLS
+        room = self.size.width - name_cells - fits
+        first = [fact for fact in wanted[:1] if fact[0] == "size"]
+        room -= sum(cells for _, cells in first)
+        known = len(self.context.view.nodes)
+        nodes = min(known, max(0, room // node_cells))
+        if nodes < known:
+            nodes = max(0, (room - MORE_CELLS) // node_cells)
+            return first, nodes
+        room -= nodes * node_cells
+        facts = list(first)
+        for fact in wanted[len(first) :]:
+            if room < fact[1]:
                 break
-            room -= cells
-            facts += 1
+            room -= fact[1]
+            facts.append(fact)
         return facts, nodes
 
     def draw_head(self, canvas: Canvas) -> None:
-        """Column heads, the nodes in their hues."""
+        """Column heads, the nodes in their hues; how many more there are where not all fit."""
         facts, nodes = self.columns
-        canvas.put(2, 0, "model", "faint")
-        x = NAME_CELLS
-        for name, cells in FACTS[:facts]:
-            canvas.right(x + cells - 1, 0, name, "faint")
+        name_cells, node_cells = self._cells
+        self.put_head(canvas, 2, "model")
+        x = name_cells
+        for name, cells in facts:
+            self.put_head(canvas, x + cells - 1, name, right=True)
             x += cells
-        canvas.put(x + 1, 0, "memory now", "faint")
-        x += 16
-        for row in self.context.view.nodes[:nodes]:
-            canvas.put(x, 0, text.middle(row.name, NODE_CELLS - 1), row.hue)
-            x += NODE_CELLS
+        if "memory now" not in self.hidden:
+            self.put_head(canvas, x + 1, "memory now")
+            x += FITS_CELLS
+        known = self.context.view.nodes
+        for row in known[:nodes]:
+            canvas.put(x, 0, text.middle(row.name, node_cells - 1), row.hue)
+            x += node_cells
+        if nodes < len(known):
+            canvas.put(x, 0, f"+{len(known) - nodes}", "dim")
 
     def draw_row(self, canvas: Canvas, y: int, place: int) -> None:
         """One model."""
         row = self.rows[place]
         facts, nodes = self.columns
+        name_cells, node_cells = self._cells
         sign = SYMBOLS["ok"] if row.instances else SYMBOLS["idle"]
         canvas.put(0, y, sign, "ok" if row.instances else "faint")
-        canvas.put(2, y, text.middle(row.model, NAME_CELLS - 3), "text b")
-        x = NAME_CELLS
-        values = (
-            text.size(row.bytes_on_disk),
-            _parameters(row.parameters),
-            str(row.bits) if row.bits else "full",
-            str(row.layer_count),
-            f"{row.context_tokens:,}",
-        )
-        for (_, cells), words in list(zip(FACTS, values, strict=True))[:facts]:
-            canvas.right(x + cells - 1, y, words, "text" if cells == 10 else "dim")
+        canvas.put(2, y, text.middle(row.model, name_cells - 3), "text b")
+        x = name_cells
+        for name, cells in facts:
+            ink = "text" if name == "size" else "dim"
+            canvas.right(x + cells - 1, y, _fact(row, name), ink)
             x += cells
-        canvas.put(x + 1, y, text.shorten(row.fits, 14), row.level)
-        x += 16
-        for node in self.context.view.nodes[:nodes]:
+        if "memory now" not in self.hidden:
+            canvas.put(x + 1, y, text.shorten(row.fits, FITS_CELLS - 2), row.level)
+            x += FITS_CELLS
+        inks = {glyphs.CHECK: "ok b", glyphs.EM_DASH: "faint", glyphs.CROSS: "bad b"}
+        known = self.context.view.nodes
+        for node in known[:nodes]:
             words = row.places.get(node.node, glyphs.EM_DASH)
-            ink = {glyphs.CHECK: "ok b", glyphs.EM_DASH: "faint", glyphs.CROSS: "bad b"}
-            canvas.put(x, y, words, ink.get(words, "busy"))
-            x += NODE_CELLS
+            canvas.put(x, y, words, inks.get(words, "busy"))
+            x += node_cells
+        more = [row.places.get(node.node, "") for node in known[nodes:]]
+        if more:
+            whole = more.count(glyphs.CHECK)
+            words = f"{whole}{glyphs.CHECK}" if whole else glyphs.EM_DASH
+            canvas.put(x, y, words, "ok b" if whole else "faint")
 
     def chosen_text(self) -> str:
         """The model's name."""
@@ -130,6 +169,16 @@ class ModelTable(ListPane):
         """Place it."""
         if self.cursor < len(self.rows):
             self.context.perform("global.place", self.rows[self.cursor].model)
+
+
+def _fact(row: ModelRow, name: str) -> str:
+    return {
+        "size": text.size(row.bytes_on_disk),
+        "params": _parameters(row.parameters),
+        "bits": str(row.bits) if row.bits else "full",
+        "layers": str(row.layer_count),
+        "context": f"{row.context_tokens:,}",
+    }[name]
 
 
 def _parameters(number: int) -> str:

@@ -125,7 +125,7 @@ class NodeDetails(Pane):
                 values(row.node, "speed"),
                 max((*values(row.node, "speed"), 1.0)),
                 row.hue,
-                unit="tok/s",
+                unit="t/s",
             ),
             Figure(
                 "power",

@@ -11,15 +11,35 @@ from tui.paint.canvas import Canvas
 from tui.viewmodel import glyphs, text
 from tui.viewmodel.matching import matcher
 from tui.viewmodel.rows import SYMBOLS, NodeRow
-from tui.widgets.list_pane import ListPane
+from tui.viewmodel.sorting import Sortable
 from tui.widgets.painted import Parts
 from tui.widgets.pane import bindings
+from tui.widgets.table_pane import TablePane
 
 Field = tuple[str, int, bool]
 """Name, cells, whether it is written from the right."""
 
+ALWAYS: tuple[Field, ...] = (
+    ("node", 14, False),
+    ("status", 9, False),
+    ("memory", 20, False),
+    ("load", 6, True),
+    ("layers", 9, True),
+    ("applied", 11, True),
+    ("lag", 7, True),
+)
+WHERE_WIDE: tuple[Field, ...] = (
+    ("chip", 11, False),
+    ("power", 8, True),
+    ("temp", 7, True),
+    ("disk", 9, True),
+    ("system", 14, False),
+    ("version", 9, True),
+    ("labels", 20, False),
+)
 
-class NodeTable(ListPane):
+
+class NodeTable(TablePane):
     """More columns the wider it is."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("nodes")
@@ -27,18 +47,28 @@ class NodeTable(ListPane):
     topics: ClassVar[frozenset[str]] = frozenset((NODES, LINKS, PLACEMENTS, SESSION))
     head_lines = 1
     bulk: ClassVar[Mapping[str, str]] = {"nodes.cordon": "cordon", "nodes.remove": "remove"}
+    sortable: ClassVar[tuple[str, ...]] = tuple(name for name, _, _ in (*ALWAYS, *WHERE_WIDE))
+    optional: ClassVar[tuple[str, ...]] = sortable[1:]
     rows: list[NodeRow] = []
 
     def prepare(self) -> None:
         """Take the rows that match."""
         matches = matcher(self._words)
-        self.rows = [
-            row
-            for row in self.context.view.nodes
-            if matches(f"{row.name} {row.word} {row.chip} {row.version} {row.node}")
-        ]
+        self.rows = self.in_order(
+            [
+                row
+                for row in self.context.view.nodes
+                if matches(
+                    f"{row.name} {row.word} {row.chip} {row.version} {row.node} {row.labels}"
+                )
+            ]
+        )
         if self.context.chosen_node is not None:
             self._cursor_key = self.context.chosen_node
+
+    def sort_value(self, row: NodeRow, column: str) -> Sortable:
+        """A node's figure or word."""
+        return sort_value(row, column)
 
     def count(self) -> int:
         """How many nodes match."""
@@ -57,6 +87,7 @@ class NodeTable(ListPane):
     def heading(self) -> Parts:
         """Title, number, filter."""
         parts: Parts = [("Nodes ", "text b"), (f"{len(self.rows)} ", "dim")]
+        parts += self.order_parts()
         if self._words:
             parts.append((f"{glyphs.DOT} filter {self._words} ", "warn"))
         return parts
@@ -69,26 +100,13 @@ class NodeTable(ListPane):
     @property
     def fields(self) -> list[Field]:
         """Columns that fit."""
-        width = self.size.width
-        fields: list[Field] = [
-            ("node", 14, False),
-            ("status", 9, False),
-            ("memory", 20, False),
-            ("load", 6, True),
-            ("layers", 9, True),
-            ("applied", 11, True),
-            ("lag", 7, True),
-        ]
-        spare = width - 2 - sum(cells for _, cells, _ in fields)
-        for field in (
-            ("chip", 11, False),
-            ("power", 8, True),
-            ("temp", 7, True),
-            ("disk", 9, True),
-            ("system", 14, False),
-            ("version", 9, True),
-        ):
-            if spare >= field[1] + 1:
+        fields = [field for field in ALWAYS if field[0] not in self.hidden]
+        spare = self.size.width - 2 - sum(cells for _, cells, _ in fields)
+        labelled = any(row.labels for row in self.context.view.nodes)
+        for field in WHERE_WIDE:
+            if field[0] == "labels" and not labelled:
+                continue
+            if field[0] not in self.hidden and spare >= field[1] + 1:
                 fields.append(field)
                 spare -= field[1]
         return fields
@@ -97,10 +115,7 @@ class NodeTable(ListPane):
         """Column heads."""
         x = 2
         for name, cells, right in self.fields:
-            if right:
-                canvas.right(x + cells - 2, 0, name, "faint")
-            else:
-                canvas.put(x, 0, name, "faint")
+            self.put_head(canvas, x + cells - 2 if right else x, name, right=right)
             x += cells
 
     def draw_row(self, canvas: Canvas, y: int, place: int) -> None:
@@ -142,7 +157,7 @@ def cell(row: NodeRow, name: str) -> tuple[str, str]:
     if name == "status":
         word = "master" if row.is_master and row.level == "ok" else row.word
         return word, "master" if word == "master" else row.level
-    if not row.has_figures and name not in ("chip", "system", "version"):
+    if not row.has_figures and name not in ("chip", "system", "version", "labels"):
         return text.UNKNOWN, "faint"
     words = {
         "load": text.percent(row.load).strip(),
@@ -155,6 +170,33 @@ def cell(row: NodeRow, name: str) -> tuple[str, str]:
         "disk": text.size(row.disk_free),
         "system": row.system,
         "version": row.version,
+        "labels": row.labels,
     }[name]
-    quiet = name in ("chip", "system", "version", "disk") or words in (text.UNKNOWN, "0")
+    quiet = name in ("chip", "system", "version", "disk", "labels") or words in (text.UNKNOWN, "0")
     return words, "dim" if quiet else "text"
+
+
+def sort_value(row: NodeRow, column: str) -> Sortable:
+    """What a node is sorted by in a column; None where it is not known."""
+    words = {
+        "node": row.name,
+        "status": row.word,
+        "chip": row.chip,
+        "system": row.system,
+        "version": row.version,
+        "labels": row.labels,
+    }
+    if column in words:
+        return words[column] or None
+    if not row.has_figures:
+        return None
+    return {
+        "memory": round(row.memory_fraction, 2),  # as it is shown: equal rows keep their places
+        "load": round(row.load, 2),
+        "layers": float(row.layer_count),
+        "applied": float(row.applied),
+        "lag": float(row.lag),
+        "power": row.watts,
+        "temp": row.celsius,
+        "disk": float(row.disk_free),
+    }[column]

@@ -11,14 +11,15 @@ from tui.paint.canvas import Canvas
 from tui.viewmodel import glyphs, text
 from tui.viewmodel.matching import matcher
 from tui.viewmodel.rows import SYMBOLS, RequestRow
-from tui.widgets.list_pane import ListPane
+from tui.viewmodel.sorting import Sortable
 from tui.widgets.painted import Parts
 from tui.widgets.pane import bindings
+from tui.widgets.table_pane import TablePane
 
 FIGURES = [("age", 7), ("tok/s", 8), ("first", 8), ("out", 8), ("prompt", 9)]
 
 
-class RequestsPane(ListPane):
+class RequestsPane(TablePane):
     """A row for each request."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("placements")
@@ -26,16 +27,36 @@ class RequestsPane(ListPane):
     topics: ClassVar[frozenset[str]] = frozenset((PLACEMENTS,))
     head_lines = 1
     bulk: ClassVar[Mapping[str, str]] = {"placements.cancel": "cancel"}
+    sortable: ClassVar[tuple[str, ...]] = (
+        *("request", "model", "phase"),
+        *(name for name, _ in reversed(FIGURES)),
+    )
+    optional: ClassVar[tuple[str, ...]] = tuple(name for name, _ in reversed(FIGURES))
     rows: list[RequestRow] = []
 
     def prepare(self) -> None:
         """Take the rows that match."""
         matches = matcher(self._words)
-        self.rows = [
-            row
-            for row in self.context.view.requests
-            if matches(f"{row.model} {row.request} {row.word} {row.taken_by}")
-        ]
+        self.rows = self.in_order(
+            [
+                row
+                for row in self.context.view.requests
+                if matches(f"{row.model} {row.request} {row.word} {row.taken_by}")
+            ]
+        )
+
+    def sort_value(self, row: RequestRow, column: str) -> Sortable:
+        """A request's figure or word."""
+        words = {"request": row.request, "model": row.model, "phase": row.word}
+        if column in words:
+            return words[column]
+        return {
+            "prompt": float(row.prompt_tokens),
+            "out": float(row.output_tokens),
+            "first": row.first_token_seconds or None,
+            "tok/s": row.speed or None,
+            "age": row.age_seconds,
+        }[column]
 
     def count(self) -> int:
         """How many match."""
@@ -54,6 +75,7 @@ class RequestsPane(ListPane):
         """Title, number, filter."""
         running = sum(row.level in ("busy", "idle") for row in self.context.view.requests)
         parts: Parts = [("Requests ", "text b"), (f"{running} under way ", "dim")]
+        parts += self.order_parts()
         if self._words:
             parts.append((f"{glyphs.DOT} filter {self._words} ", "warn"))
         return parts
@@ -76,21 +98,22 @@ class RequestsPane(ListPane):
     def _columns(self) -> tuple[int, int, list[tuple[str, int]]]:
         """Cells of request id and model, and the figures that fit beside them."""
         width = self.size.width
+        shown = [figure for figure in FIGURES if figure[0] not in self.hidden]
         if width >= 100:
-            return 19, 24, FIGURES
+            return 19, 24, shown
         if width >= 72:
-            return 12, 18, [figure for figure in FIGURES if figure[0] in ("out", "tok/s", "age")]
-        return 12, 16, FIGURES[:1]
+            return 12, 18, [figure for figure in shown if figure[0] in ("out", "tok/s", "age")]
+        return 12, 16, shown[:1]
 
     def draw_head(self, canvas: Canvas) -> None:
         """Column heads."""
         request, model, figures = self._columns
-        canvas.put(2, 0, "request", "faint")
-        canvas.put(2 + request, 0, "model", "faint")
-        canvas.put(2 + request + model, 0, "phase", "faint")
-        right = canvas.width
+        self.put_head(canvas, 2, "request")
+        self.put_head(canvas, 2 + request, "model")
+        self.put_head(canvas, 2 + request + model, "phase")
+        right = canvas.width - 1
         for name, cells in figures:
-            canvas.right(right, 0, name, "faint")
+            self.put_head(canvas, right, name, right=True)
             right -= cells
 
     def draw_row(self, canvas: Canvas, y: int, place: int) -> None:
@@ -102,7 +125,7 @@ class RequestsPane(ListPane):
         canvas.put(2 + request, y, text.middle(row.model, model - 1), "text")
         phase = 2 + request + model
         canvas.put(phase, y, row.word, f"{row.level} b")
-        right = canvas.width
+        right = canvas.width - 1
         for name, cells in figures:
             words, ink = _figure(row, name)
             canvas.right(right, y, words, ink)

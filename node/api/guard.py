@@ -24,7 +24,7 @@ INFERENCE_PATHS = frozenset(
         *("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models"),
         *("/v1/responses", "/v1/messages", "/v1/messages/count_tokens"),
         *("/api/chat", "/api/generate", "/api/embed", "/api/embeddings", "/api/tags"),
-        *("/api/show", "/api/ps", "/api/version", "/health", "/ready"),
+        *("/api/show", "/api/ps", "/api/version", "/health", "/ready", "/"),
     }
 )
 """What a token of scope `inference` opens, and the models by their name."""

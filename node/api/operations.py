@@ -421,6 +421,7 @@ _STREAMS = (
 
 _JSON = "application/json"
 _SERVICES = (
+    _service("/", "What listens here", service.show_welcome, service.Welcome, _JSON),
     _service("/health", "The process lives", service.show_health, service.Health, _JSON),
     _service("/ready", "A master is known", service.show_readiness, service.Readiness, _JSON),
     _service("/metrics", "Figures for Prometheus", metrics.show_metrics, None, "text/plain"),

@@ -31,6 +31,31 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
     """What is being waited for, in words."""
 
 
+class Welcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer of `/`: what listens here, and where to go on."""
+
+    name: str
+    """Of the node."""
+    version: str
+    exoctl: str = "a node of a cluster that runs language models"
+    openai: str = "/v1"
+    anthropic: str = "/v1/messages"
+    ollama: str = "/api"
+    cluster: str = "/v1/cluster/state"
+    health: str = "/health"
+    metrics: str = "/metrics"
+    documentation: str = "/openapi.json"
+
+
+async def show_welcome(context: ApiContext, exchange: Exchange) -> None:
+    """Answer what this is, to people and programs that only know host and port."""
+    with time_limit(context.timing.call_seconds, "the node's own facts"):
+        local = await context.handle.local()
+    welcome = Welcome(name=local.name, version=local.version)
+    body = msgspec.json.format(msgspec.json.encode(welcome), indent=2)
+    await exchange.answer(body + b"\n")
+
+
 async def show_health(context: ApiContext, exchange: Exchange) -> None:
     """Answer that the process lives."""
     with time_limit(context.timing.call_seconds, "the node's own facts"):

@@ -169,7 +169,7 @@ async def test_what_is_not_there_is_404(http: httpx2.AsyncClient) -> None:
         ("DELETE", "/v1/cluster/instances/i-ffffffff"),
         ("GET", "/v1/cluster/instances/i-ffffffff/wait"),
         ("GET", "/v1/cluster/nothing"),
-        ("GET", "/"),
+        ("GET", "/nothing"),
     ):
         answer = await http.request(method, path)
         assert answer.status_code == 404, (method, path)
@@ -330,6 +330,20 @@ async def test_every_view_calls_ready_only_what_takes_requests(
     metrics = (await http.get("/metrics")).text
     assert 'exoctl_instances{status="ready"} 0.0' in metrics
     assert f'exoctl_instances{{status="{status}"}} 1.0' in metrics
+
+
+async def test_the_root_says_what_listens_here_and_where_each_path_leads(
+    http: httpx2.AsyncClient,
+) -> None:
+    answer = await http.get("/")
+    assert answer.status_code == 200
+    welcome = answer.json()
+    assert (welcome["name"], welcome["version"]) == ("alpha", "0.1.0")
+    for name in ("cluster", "health", "metrics", "documentation"):
+        assert (await http.get(welcome[name])).status_code == 200, name
+    assert (await http.get(f"{welcome['openai']}/models")).status_code == 200
+    assert (await http.get(f"{welcome['ollama']}/tags")).status_code == 200
+    assert (await http.head("/")).status_code == 200
 
 
 async def test_health_and_readiness(handle: FakeHandle, http: httpx2.AsyncClient) -> None:

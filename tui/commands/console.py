@@ -1,12 +1,13 @@
 """What every command is given: its settings, a way to the node, and one way to write."""
 
+import contextlib
 import inspect
 import shutil
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import NoReturn, TypeVar
+from typing import Annotated, NoReturn, TypeVar
 
 import msgspec
 import typer
@@ -16,15 +17,19 @@ from node.handle import NodeHandle
 from node.io.node_lock import is_suspended, read_lock
 from node.model.errors import ExoctlError, TimeoutExpiredError, UnreachableError, UsageError
 from node.model.machine import Address
+from tui.commands.contexts_file import chosen_context
 from tui.commands.failures import leaves
 from tui.commands.jsonable import encode, envelope
 from tui.commands.plain import Table, render
 from tui.commands.settings import COMMON_OPTIONS, OutputFormat, Settings, parameters
+from tui.commands.yaml_text import yaml_lines
 from tui.viewmodel.text import clean
 
 Connector = Callable[[Address, str, bool, float | None], AbstractAsyncContextManager[NodeHandle]]
 """Opens a handle: address, token, whether it follows what happens, and the person's `--timeout`."""
 Result = TypeVar("Result")
+WATCH_SECONDS = 2.0
+CLEAR = "\x1b[H\x1b[2J"
 _CONTEXT = "typer_context"
 _SILENT = (UnreachableError, TimeoutExpiredError)
 
@@ -61,6 +66,10 @@ class Console:
         if output is OutputFormat.JSON:
             whole = envelope(listing.kind, listing.index, listing.items, listing.extra)
             self.write(encode(whole, pretty=sys.stdout.isatty()))
+        elif output is OutputFormat.YAML:
+            whole = envelope(listing.kind, listing.index, listing.items, listing.extra)
+            for line in yaml_lines(whole):
+                self.write(line)
         elif output is OutputFormat.NDJSON:
             for item in listing.items:
                 self.write(encode(item, pretty=False))
@@ -180,6 +189,9 @@ class Console:
         """Where the node's API is, and the token for it."""
         if self.settings.host:
             return parse_url(self.settings.host), self._token()
+        chosen = chosen_context(self.settings.cluster)
+        if chosen is not None:
+            return parse_url(chosen.host), self.settings.token or chosen.token
         config = self.settings.config()
         record = read_lock(config.state_directory)
         if record is None:
@@ -224,10 +236,12 @@ def add_command(
     *,
     panel: str | None = None,
     options: tuple[str, ...] = COMMON_OPTIONS,
+    is_watched: bool = False,
 ) -> None:
     """Register a function whose first parameter is its `Console`; its docstring is its help.
 
-    The shared options are added to its own; where it has one of the same name, its own holds.
+    The shared options are added to its own; where it has one of the same name, its own holds. A
+    watched one has `--watch` too.
     """
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
     taken = {parameter.name for parameter in own}
@@ -235,12 +249,38 @@ def add_command(
 
     def run(typer_context: typer.Context, **arguments: object) -> None:
         said = {parameter.name: arguments.pop(parameter.name) for parameter in shared}
-        console: Console = typer_context.obj
-        function(console.overlaid(said), **arguments)
+        base: Console = typer_context.obj
+        console = base.overlaid(said)
+        if is_watched and arguments.pop(WATCH.name):
+            again_and_again(console, lambda: function(console, **arguments))
+        function(console, **arguments)
 
     run.__doc__ = function.__doc__
-    give_signature(run, [*own, *shared])
+    give_signature(run, [*own, *shared, *((WATCH,) if is_watched else ())])
     application.command(name, rich_help_panel=panel)(run)
+
+
+WATCH = inspect.Parameter(
+    "watch",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[
+        bool, typer.Option("-w", "--watch", help="Again every two seconds, until ctrl-c.")
+    ],
+)
+
+
+def again_and_again(console: Console, show: Callable[[], None]) -> NoReturn:
+    """Show it until the person has seen enough; on a terminal each time in the same place."""
+    import anyio
+
+    clears = sys.stdout.isatty() and not console.settings.is_plain_data
+    while True:
+        if clears:
+            sys.stdout.write(CLEAR)
+        with contextlib.suppress(typer.Exit):  # how it went is seen, not told by a code
+            show()
+        anyio.run(anyio.sleep, WATCH_SECONDS)
 
 
 def give_signature(run: Callable[..., None], taken: list[inspect.Parameter]) -> None:

@@ -8,6 +8,7 @@ from node.model.errors import UnreachableError, UsageError
 from tui.actions.keymap import read_keymap
 from tui.app_options import AppOptions
 from tui.commands.console import Console, parse_url
+from tui.commands.contexts_file import chosen_context
 from tui.commands.up import check_state_directory
 
 
@@ -25,6 +26,11 @@ def launch(console: Console) -> int:
         from tui.app import run_app
 
         return run_app(None, parse_url(settings.host), config.api_token, options)
+    chosen = chosen_context(settings.cluster)
+    if chosen is not None:
+        from tui.app import run_app
+
+        return run_app(None, parse_url(chosen.host), settings.token or chosen.token, options)
     record = read_lock(config.state_directory)
     if record is not None and record.api is None:
         raise UnreachableError.because(

@@ -156,7 +156,7 @@ def _of_the_cluster(console: Console) -> list[Finding]:
     from node.io.node_lock import read_lock
 
     record = read_lock(console.settings.config().state_directory)
-    if record is None or record.api is None:
+    if record is None or record.api != console.target()[0]:
         return []
 
     async def work(handle: NodeHandle) -> list[Finding]:

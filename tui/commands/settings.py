@@ -31,6 +31,7 @@ class OutputFormat(enum.Enum):
     JSON = "json"
     NAME = "name"
     NDJSON = "ndjson"
+    YAML = "yaml"
 
 
 def _option(*names: str, panel: str, text: str, metavar: str = _NO_VALUE) -> typing.Any:
@@ -60,6 +61,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         _option("--host", panel=_COMMON, metavar="URL", text="Talk to the node at this address."),
     ] = None
+    cluster: Annotated[
+        str | None,
+        _option("-C", "--cluster", panel=_COMMON, metavar="NAME", text="One of `exoctl context`."),
+    ] = None
     token: Annotated[
         str | None,
         _option("--token", panel=_COMMON, metavar="TEXT", text="Token of the node's API."),
@@ -70,7 +75,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             *("-o", "--output"),
             panel=_COMMON,
             metavar="FORM",
-            text="Data as table, wide, json, name or ndjson.",
+            text="Data as table, wide, json, yaml, name or ndjson.",
         ),
     ] = None
     json: Annotated[bool, _option("--json", panel=_COMMON, text="The same as -o json.")] = False
@@ -192,7 +197,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_plain_data(self) -> bool:
         """Stdout is for programs: JSON, or names alone."""
-        return self.is_json or self.format is OutputFormat.NAME
+        return self.is_json or self.format in (OutputFormat.NAME, OutputFormat.YAML)
 
     def timeout_seconds(self, default: float) -> float:
         """The deadline that was asked for, or the command's own.

@@ -256,6 +256,7 @@ class Roles:
         elif self.reign is not None:
             if isinstance(message, AppendAck):
                 self.reign.acknowledged(now, peer, message)
+                self._hand_over(now, self.reign)
             else:
                 self.reign.snapshot_acknowledged(now, peer, message)
 

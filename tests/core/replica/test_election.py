@@ -7,7 +7,7 @@ from node.core.replica.replica import Replica
 from node.core.replica.timing import Timing
 from node.model.ids import ClusterId, NodeId
 from node.model.session import Position, Session
-from tests.fakes.replica_cluster import CLUSTER, settled
+from tests.fakes.replica_cluster import CLUSTER, LINK_SECONDS, SYNC_SECONDS, settled
 
 
 def test_a_fresh_replica_does_nothing_before_it_is_in_a_cluster() -> None:
@@ -321,6 +321,18 @@ def test_a_planned_hand_over_takes_less_than_a_third_of_a_second(count: int) -> 
     assert all(other.text() == ["just before"] for other in cluster.running())
     began = [effect for effect in node.seen if isinstance(effect, SessionBegan)]
     assert began[-1].session.master != "a"
+
+
+@pytest.mark.parametrize("fraction", range(5))
+def test_a_hand_over_follows_the_last_acknowledgement_at_once(fraction: int) -> None:
+    cluster = settled("a", "b")
+    cluster.run(fraction * cluster.timing.tick_seconds / 5)
+    cluster.publish("a", "on its way to b's disk")
+    node = cluster.nodes["a"]
+    node.call(node.replica.step_down(cluster.now))
+    assert cluster.masters() == ["a"]
+    took = cluster.run_until(lambda: cluster.masters() == ["b"], 0.3)
+    assert took <= 3 * LINK_SECONDS + SYNC_SECONDS + 1e-6
 
 
 def test_a_hand_over_waits_no_longer_than_allowed_for_a_slow_disk() -> None:

@@ -40,10 +40,10 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds, and what happens at each."""
 
-    entries_per_append: int = 64
+    entries_per_append: int = 256
     bytes_per_append: int = 256 * 1024
     """Of payloads; a single entry always fits."""
-    entries_in_flight: int = 512
+    entries_in_flight: int = 2048
     """Unacknowledged entries per peer; more wait for an ack."""
     proposals_per_submit: int = 64
     held_per_writer: int = 1024

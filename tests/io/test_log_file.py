@@ -368,6 +368,35 @@ def test_segments_roll_and_old_ones_go_with_the_snapshots(
     assert recovered.session == SESSION
 
 
+def test_a_start_reads_little_more_than_the_tail_however_small_the_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SEGMENT_ENTRIES_MAX", 20)
+    monkeypatch.setattr(module, "TAIL_ENTRIES", 20)
+    last = -1
+    for _ in range(3):
+        with OpenLog(tmp_path) as log:
+            if last < 0:
+                founded(log)
+            for start in range(last + 1, last + 201, 5):
+                log.write(Appended(entries(start, 5)))
+                if start % 20 == 15:
+                    log.write(SnapshotKept(image(start + 4), log_reset=False))
+            last += 200
+        _, recovered = reopen(tmp_path)
+        assert recovered.entries[-1].index == last
+        assert 20 <= len(recovered.entries) <= 20 + 20 + 2 * 20
+
+
+def test_starts_alone_make_no_segments(tmp_path: Path) -> None:
+    for life in range(5):
+        with OpenLog(tmp_path) as log:
+            if life == 0:
+                founded(log)
+            log.write(Appended(entries(life * 3, 3)))
+    assert len(list(tmp_path.glob("segment-*.log"))) == 1
+
+
 def test_a_snapshot_from_a_peer_replaces_the_log(tmp_path: Path) -> None:
     with OpenLog(tmp_path) as log:
         founded(log)

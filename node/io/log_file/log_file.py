@@ -35,6 +35,9 @@ from node.io.log_file.start import raise_incarnation, remove, set_aside, start_o
 from node.model.errors import ConflictError, InternalError, RefusedError
 
 SEGMENT_BYTES_MAX = 16 * 1024 * 1024
+SEGMENT_ENTRIES_MAX = 10_000
+"""Small entries fill a segment by their number: a start reads whole segments, and what lies before
+the tail that is kept should not be among them."""
 TAIL_ENTRIES = 10_000
 """Entries kept before the snapshot, so that a laggard needs no snapshot."""
 TAIL_BYTES_MAX = 24 * 1024 * 1024
@@ -75,6 +78,8 @@ class _Segment(msgspec.Struct):
     path: Path
     end_index: int
     bytes: int
+    first_index: int = 0
+    """From where on its entries are counted: of the one found at the start, those since then."""
 
 
 class LogFile:
@@ -93,7 +98,7 @@ class LogFile:
         self._closed_segments: list[_Segment] = []
         self._segment: _Segment | None = None
         self._descriptor = -1
-        self._queue: queue.Queue[_Batch | None] = queue.Queue(QUEUE_BATCHES_MAX)
+        self._queue: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
         self._is_torn = False
         self._trouble = ""
         self._refused = ""
@@ -124,10 +129,9 @@ class LogFile:
 
     def submit(self, token: int, records: tuple[DurableRecord, ...], *, full_sync: bool) -> bool:
         """Queue a batch; False when the queue is full and nothing was taken."""
-        try:
-            self._queue.put_nowait(_Batch(token, records, full_sync))
-        except queue.Full:
+        if self._queue.qsize() >= QUEUE_BATCHES_MAX:
             return False
+        self._queue.put(_Batch(token, records, full_sync))
         return True
 
     def status(self) -> LogStatus:
@@ -144,11 +148,10 @@ class LogFile:
         """Write what waits, if the disk lets it within the deadline, and end the thread."""
         self._stop.set()
         if self._thread.is_alive():
-            try:
-                self._queue.put(None, timeout=deadline_seconds)
-            except queue.Full:
-                self._trouble = "closed with batches unwritten"
+            self._queue.put(None)
             self._thread.join(deadline_seconds)
+            if self._thread.is_alive():
+                self._trouble = "closed with batches unwritten"
         if self._descriptor >= 0 and not self._thread.is_alive():
             os.close(self._descriptor)
             self._descriptor = -1
@@ -224,7 +227,8 @@ class LogFile:
 
     def _append(self, payload: bytes) -> None:
         segment = self._open_segment()
-        if segment.bytes >= SEGMENT_BYTES_MAX:
+        entries = self._folded.next_index - segment.first_index
+        if segment.bytes >= SEGMENT_BYTES_MAX or entries >= SEGMENT_ENTRIES_MAX:
             self._roll(log_reset=False)
             segment = self._open_segment()
         self._write(segment, payload)
@@ -274,7 +278,7 @@ class LogFile:
         self._counter = counter
         self._descriptor = descriptor
         index = self._folded.next_index
-        self._segment = _Segment(path, index, len(content))
+        self._segment = _Segment(path, index, len(content), index)
 
     def _store_snapshot(self, image: SnapshotImage, *, log_reset: bool) -> None:
         """Keep a snapshot; one that replaces the log counts from the header on that names it."""
@@ -342,7 +346,7 @@ class LogFile:
         if recovered.tail_bytes < last.bytes:
             os.ftruncate(self._descriptor, recovered.tail_bytes)
             sync_file(self._descriptor, full=False)
-        last.bytes = recovered.tail_bytes
+        last.bytes, last.first_index = recovered.tail_bytes, last.end_index
         self._segment = last
 
 

@@ -15,6 +15,10 @@ class Wakeup:
 
     async def wait(self, deadline_seconds: float | None) -> bool:
         """Return True when rung, False when the deadline came first (None: there is none)."""
+        if deadline_seconds is None:
+            await self._rung.wait()
+            self._rung = anyio.Event()
+            return True
         with anyio.move_on_after(deadline_seconds):
             await self._rung.wait()
             self._rung = anyio.Event()

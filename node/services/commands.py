@@ -72,6 +72,7 @@ class Commands:
         self._decide_here = decide_here
         self._pending: dict[CommandId, _Pending] = {}
         self._wakeup = Wakeup()
+        self._wakes_at: float | None = None
 
     @property
     def pending_count(self) -> int:
@@ -149,6 +150,7 @@ class Commands:
         """Send again what is due, until cancelled."""
         while True:
             due = min((pending.due for pending in self._pending.values()), default=None)
+            self._wakes_at = due
             await self._wakeup.wait(None if due is None else max(0.0, due - clock.monotonic()))
             now = clock.monotonic()
             for pending in list(self._pending.values()):
@@ -168,7 +170,8 @@ class Commands:
         try:
             with anyio.move_on_after(timeout_seconds):
                 self._post(pending, clock.monotonic())
-                self._wakeup.ring()
+                if self._wakes_at is None or pending.due < self._wakes_at:
+                    self._wakeup.ring()
                 return await receive.receive()
         finally:
             pending.waiting.remove(send)

@@ -132,7 +132,7 @@ class EventRouter:
     def start(self, recovered: Recovered, name: str) -> None:
         """Start the log's writer; found a cluster of one on the very first start."""
         self._adjust(clock.monotonic())
-        self._disk.start(self._wakeup)
+        self._disk.start(self._wakeup, lambda: self._take_synced(clock.monotonic()))
         if self._disk.damage:
             _log.error("the log was damaged, its files were set aside: %s", self._disk.damage)
         if not recovered.cluster:

@@ -1,6 +1,7 @@
 """Hands the replica's writes to the log file in order, and tells when they are on disk."""
 
 import collections
+from collections.abc import Callable
 
 import anyio
 import anyio.from_thread
@@ -11,7 +12,7 @@ from node.core.replica.effects import Write
 from node.io import clock
 from node.io.log_file import LogFile, LogStatus, Synced
 from node.io.wakeup import Wakeup
-from node.model.errors import ExoctlError, InternalError
+from node.model.errors import InternalError
 
 PARKED_MAX = 4_096
 """Writes beyond the log's own queue; more means a stuck disk: take in no more messages."""
@@ -29,17 +30,23 @@ class LogWriter:
         self._log = log
         self._parked: collections.deque[Write] = collections.deque()
         self._wakeup = Wakeup()
+        self._on_synced: Callable[[], None] = lambda: None
         self._synced_token = -1
         self._token_written = 0
         self._token_done = 0
         self._progress_at = clock.monotonic()
-        self.failure: ExoctlError | None = None
-        """Why nothing will be written any more; a node that can't keep its word stops."""
+        self.failure: Exception | None = None
+        """Why nothing will be written or acknowledged any more; a node that can't keep its word
+        stops."""
         self._loop = anyio.lowlevel.current_token()
 
-    def start(self, wakeup: Wakeup) -> None:
-        """Start the disk's thread; `wakeup` is rung when something is on disk, or it failed."""
-        self._wakeup = wakeup
+    def start(self, wakeup: Wakeup, on_synced: Callable[[], None]) -> None:
+        """Start the disk's thread.
+
+        In the loop, `on_synced` is called as soon as something is on disk; `wakeup` is rung where
+        it failed.
+        """
+        self._wakeup, self._on_synced = wakeup, on_synced
         self._log.start(self._synced_in_thread, self._failed_in_thread)
 
     def take_synced(self, now: float) -> int | None:
@@ -105,9 +112,14 @@ class LogWriter:
         anyio.from_thread.run_sync(self._synced, synced.token, token=self._loop)
 
     def _synced(self, token: int) -> None:
-        # Only noted: the disk's thread must not meet what performing may raise.
+        # Acted on at once: a turn of another task would cost every entry a wait. The disk's thread
+        # must not meet what that may raise.
         self._synced_token = token
-        self._wakeup.ring()
+        try:
+            self._on_synced()
+        except Exception as error:  # noqa: BLE001 - a mistake of ours; the router ends the node by it
+            self.failure = self.failure or error
+            self._wakeup.ring()
 
     def _failed_in_thread(self, error: BaseException) -> None:
         anyio.from_thread.run_sync(self._failed, error, token=self._loop)

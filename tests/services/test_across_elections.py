@@ -60,7 +60,7 @@ class MemoryWriter:
         self._wakeup = Wakeup()
         self._waiting: list[tuple[float, int]] = []
 
-    def start(self, wakeup: Wakeup) -> None:
+    def start(self, wakeup: Wakeup, _: Callable[[], None]) -> None:
         self._wakeup = wakeup
 
     def write(self, write: Write, *, alone: bool) -> None:

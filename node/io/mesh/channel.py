@@ -178,12 +178,13 @@ class Channel:
 
     async def _read(self, on_message: OnMessage) -> None:
         reader = self._reader
+        tls = self._stream.extra(TLSAttribute.ssl_object, None)  # noqa: S610 - anyio's, not Django's
         try:
             while True:
                 for frame in reader.frames():
                     await self._take(frame, on_message)
                 reader.feed(await self._stream.receive(RECEIVE_BYTES))
-                for record in decrypted(self._stream):
+                for record in decrypted(tls):
                     reader.feed(record)
                 self._heard_at = clock.monotonic()
                 for bell in self._probes:
@@ -268,12 +269,11 @@ class Channel:
             self._round_trips.append(clock.monotonic() - self._ping_at)
 
 
-def decrypted(stream: ByteStream) -> Iterator[bytes]:
+def decrypted(tls: ssl.SSLObject | None) -> Iterator[bytes]:
     """What has come beside the one record that a receive gives: a fast sender fills many at once.
 
     Whatever ends the connection is left to the next receive.
     """
-    tls = stream.extra(TLSAttribute.ssl_object, None)  # noqa: S610 -- not Django's
     with contextlib.suppress(ssl.SSLError):
         while tls is not None and (record := tls.read(RECEIVE_BYTES)):
             yield record

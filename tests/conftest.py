@@ -4,6 +4,8 @@ import signal
 
 import pytest
 
+STARTS_PROCESSES = ("e2e", "mlx", "netns")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -11,6 +13,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write the text snapshots of the screen anew instead of comparing with them",
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that start processes go one after the other, whatever else goes beside them."""
+    for item in items:
+        if any(item.get_closest_marker(name) for name in STARTS_PROCESSES):
+            item.add_marker(pytest.mark.xdist_group("processes"))
 
 
 def pytest_configure() -> None:

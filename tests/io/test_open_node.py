@@ -198,8 +198,9 @@ async def test_a_node_that_is_back_tells_its_registers_again(tmp_path: Path) -> 
         gone = next(iter(two.state.nodes.keys() - {one.state.master}))
         kept = (gone, "ModelFigures")
         await until(lambda: kept in one.registers)
+        before, index = one.registers[kept], one.state.index
         router = cast("EventRouter", one._membership._router)  # type: ignore[attr-defined]
         router.publish(NodeLost(node=gone, reason="as a frozen one is"))
-        await until(lambda: kept not in one.registers)
-        await until(lambda: not one.state.nodes[gone].lost)
-        await until(lambda: kept in one.registers)
+        await until(lambda: one.state.index >= index + 2)  # lost, and back
+        await until(lambda: one.registers.get(kept, before) is not before)
+        assert not one.state.nodes[gone].lost

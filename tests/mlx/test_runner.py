@@ -62,9 +62,10 @@ def test_it_introduces_itself_at_once_and_tells_every_phase(short_path: Path, ti
         child.phase(RunnerPhase.READY)
         phases = [m.phase for m in child.seen if isinstance(m, PhaseChanged)]
         assert phases == [RunnerPhase.LOADING, RunnerPhase.WARMING_UP, RunnerPhase.READY]
+        # Where the io thread comes late, a beat takes the place of the one before.
         loaded = [m.progress.layers_loaded for m in child.seen if isinstance(m, Beat)]
         assert loaded == sorted(loaded)
-        assert set(range(1, LAYERS + 1)) <= set(loaded)
+        assert loaded[-1] == LAYERS
     finally:
         child.end()
 

@@ -45,13 +45,18 @@ class Cluster:
     def check(self, *, of_master: bool) -> None:
         """All are one cluster again, with everything that was accepted, or a word about it."""
         wait_for(self._same_state, "one state on all nodes", seconds=PATIENCE_SECONDS)
+        wait_for(self._all_told, "a word about all that was accepted", seconds=PATIENCE_SECONDS)
         state = self.field.state(self.survivor)
-        rejected = {rejection["command"] for rejection in state["rejections"]}
-        answered = {id_ for chunk in (state["answers"], *state["answers_before"]) for id_ in chunk}
-        assert self.accepted <= answered | rejected
         assert not any(node["lost"] for node in state["nodes"].values())
         if not of_master:
             assert state["session"] == self.session
+
+    def _all_told(self) -> bool:
+        """What one side decided and the other did not is decided anew after they are one."""
+        state = self.field.state(self.survivor)
+        rejected = {rejection["command"] for rejection in state["rejections"]}
+        answered = {id_ for chunk in (state["answers"], *state["answers_before"]) for id_ in chunk}
+        return self.accepted <= answered | rejected
 
     def _same_state(self) -> bool:
         try:

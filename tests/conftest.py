@@ -16,10 +16,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that start processes go one after the other, whatever else goes beside them."""
+    """Tests that start processes go one after the other beside the others; a file stays whole."""
     for item in items:
-        if any(item.get_closest_marker(name) for name in STARTS_PROCESSES):
-            item.add_marker(pytest.mark.xdist_group("processes"))
+        starts = any(item.get_closest_marker(name) for name in STARTS_PROCESSES)
+        item.add_marker(pytest.mark.xdist_group("processes" if starts else item.path.name))
 
 
 def pytest_configure() -> None:

@@ -22,7 +22,7 @@ from node.wire.handshake import PROTOCOL, Bearing, Granted, Verdict, cluster_hin
 
 CLUSTER = ClusterId("c" * 32)
 OTHER_CLUSTER = ClusterId("d" * 32)
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 30.0
 E = TypeVar("E", bound=MeshEvent)
 
 

@@ -8,7 +8,7 @@ import sys
 
 import anyio
 
-PATIENCE_SECONDS = 15.0
+PATIENCE_SECONDS = 30.0
 
 
 def ip(*arguments: str, check: bool = True) -> str:

@@ -16,7 +16,7 @@ from node.model.machine import Address
 
 LOOPBACK = ["127.0.0.1"]
 ONE, TWO = NodeId("a" * 52), NodeId("b" * 52)
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 30.0
 
 
 def ignore(node: NodeId, address: Address) -> None:

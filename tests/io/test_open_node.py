@@ -40,7 +40,7 @@ def config(directory: Path) -> Config:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         while not holds():  # noqa: ASYNC110 - many conditions, one deadline
             await anyio.sleep(0.01)
 

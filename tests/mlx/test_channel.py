@@ -94,11 +94,12 @@ def child(monkeypatch: pytest.MonkeyPatch, short_path: Path) -> Generator[tuple[
 
 
 def dial(path: Path) -> socket.socket:
-    while not path.exists():
-        select_pause()
     node = socket.socket(socket.AF_UNIX)
     node.settimeout(20)
-    node.connect(str(path))
+    deadline = time.monotonic() + 20
+    while node.connect_ex(str(path)) != 0:
+        assert time.monotonic() < deadline
+        select_pause()
     (challenge,) = FrameBuffer[RunnerMessage](RunnerMessage).feed(node.recv(4096))  # type: ignore[arg-type]
     assert isinstance(challenge, Challenge)
     node.sendall(encode_frame(claim_for(RUNNER, challenge, 1)))

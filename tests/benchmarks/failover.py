@@ -95,6 +95,14 @@ def measured(field: Field, strike: Callable[[int], object], undo: Callable[[int]
     return f"{values[len(values) // 2]:.2f}, {late:.2f}, {values[-1]:.2f}"
 
 
+def _step_down(field: Field, number: int) -> None:
+    """What `exoctl master step-down` sends, at the master itself."""
+    command = {"type": "StepDown"}
+    answer = call(field.place(number), "POST", "/v1/cluster/commands", command, seconds=10)
+    if answer.status != 200 or answer.item["type"] != "Accepted":
+        raise AssertionError(f"no hand-over: {answer.body}")
+
+
 def _end(field: Field, number: int) -> None:
     """Wait for the end of a node that was told to end, and start it again."""
     field.nodes[number].stop()
@@ -108,9 +116,15 @@ def measure_failover(field: Field) -> None:
         return lambda victim: field.nodes[victim].process.send_signal(number)
 
     again: Callable[[int], object] = lambda number: _end(field, number)  # noqa: E731
-    ways = [
+    ways: list[tuple[str, Callable[[int], object], Callable[[int], object], str]] = [
         ("master killed", send(signal.SIGKILL), again, "p95 <= 1.5"),
         ("master frozen", send(signal.SIGSTOP), send(signal.SIGCONT), "p95 <= 4"),
+        (
+            "mastership handed over",
+            lambda master: _step_down(field, master),
+            lambda _: None,
+            "p95 <= 0.3",
+        ),
         ("master ended cleanly", send(signal.SIGTERM), again, "p95 <= 0.3"),
     ]
     lan = field.lan

@@ -1,6 +1,6 @@
 """Operations of the vendors' dialects, beside OpenAI's older ones."""
 
-from node.api import ollama_models
+from node.api import ollama_models, ollama_pull
 from node.api.anthropic_messages import (
     AnthropicMessage,
     TokenCounted,
@@ -30,6 +30,22 @@ _OLLAMA: tuple[tuple[str, str, str, Handler, object, object], ...] = (
         ollama_models.OllamaShown,
     ),
     (
+        "POST",
+        "/api/pull",
+        "Fetch a model to this node",
+        ollama_pull.pull,
+        ollama_pull.OllamaPullOrder,
+        ollama_pull.OllamaProgress,
+    ),
+    (
+        "DELETE",
+        "/api/delete",
+        "Delete a model from every node",
+        ollama_pull.delete,
+        ollama_pull.OllamaDeleteOrder,
+        None,
+    ),
+    (
         "GET",
         "/api/tags",
         "List the models on disk",
@@ -54,6 +70,7 @@ _OLLAMA: tuple[tuple[str, str, str, Handler, object, object], ...] = (
         ollama_models.OllamaVersion,
     ),
 )
+_STREAMED = (OllamaReply, ollama_pull.OllamaProgress)
 
 DIALECT_OPERATIONS: tuple[Operation, ...] = (
     Operation(
@@ -92,7 +109,7 @@ DIALECT_OPERATIONS: tuple[Operation, ...] = (
             dialect=OLLAMA_DIALECT,
             body=body,
             answer=answer,
-            content_type=NDJSON if answer is OllamaReply else "application/json",
+            content_type=NDJSON if answer in _STREAMED else "application/json",
         )
         for prefix in _OLLAMA_PREFIXES
         for method, path, summary, handler, body, answer in _OLLAMA

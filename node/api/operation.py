@@ -56,4 +56,5 @@ class Endpoint:
         async def run(exchange: Exchange) -> None:
             await handler(context, exchange)
 
-        await exchange.run(run, body=self._operation.method in ("POST", "PUT", "PATCH"))
+        takes_body = self._operation.method in ("POST", "PUT", "PATCH")
+        await exchange.run(run, body=takes_body or self._operation.body is not None)

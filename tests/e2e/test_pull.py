@@ -5,8 +5,10 @@ from collections.abc import Generator
 from pathlib import Path
 
 import httpx2
+import ollama
 import pytest
 
+from tests.clients.ollama_checks import client_of
 from tests.e2e.conftest import MODEL
 from tests.fakes.hub_server import COMMIT, HubServer
 from tests.fakes.node_process import NodeProcess, NodeProcesses, wait_for
@@ -73,3 +75,29 @@ def test_a_pull_survives_a_kill_and_the_model_answers(
     assert node.cli("model", "rm", REPO, "-y").returncode == 0
     assert not list((nodes.models / "models--acme--smol").glob("**/*"))
     assert COMMIT in str(hub.requests)
+
+
+def test_ollamas_client_fetches_a_model_and_deletes_it(
+    nodes: NodeProcesses, hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    nodes.models = tmp_path / "models"
+    size = sum(hub.repos[REPO].size(name) for name in hub.repos[REPO].files)
+    hub.bytes_per_second = 60_000_000
+    node = nodes.start("solo").wait_ready()
+    with client_of(node.url) as client:
+        with pytest.raises(ollama.ResponseError) as missing:
+            client.pull("acme/nothing")
+        assert missing.value.status_code == 404
+        lines = list(client.pull(f"{REPO}:latest", stream=True))
+        assert lines[-1].status == "success"
+        known = [(line.completed or 0, line.total) for line in lines if line.total]
+        assert known == sorted(known)
+        assert {total for _, total in known} == {size}
+        assert client.pull(REPO).status == "success"
+        assert REPO in [each.model for each in client.list().models]
+        assert client.delete(REPO).status == "success"
+        assert not list((nodes.models / "models--acme--smol").glob("**/*"))
+        wait_for(lambda: REPO not in [each.model for each in client.list().models], "it is gone")
+        with pytest.raises(ollama.ResponseError, match="no node has"):
+            client.delete(REPO)

@@ -6,13 +6,14 @@ import anyio
 import msgspec
 import typer
 
+from node.core.pull_status import download_record, is_whole, raise_failure
 from node.handle import NodeHandle
 from node.io import clock
 from node.io.model_store.names import parse_model_id
 from node.model.download import PullModel
-from node.model.errors import ExoctlError, NotFoundError, TimeoutExpiredError, UsageError
+from node.model.errors import TimeoutExpiredError, UsageError
 from node.model.ids import ModelId, NodeId
-from node.model.register import DownloadFigures, DownloadRecord, ModelFigures
+from node.model.register import DownloadRecord
 from tui.commands.changes import check_may_change
 from tui.commands.console import Console
 from tui.commands.downloads import (
@@ -22,15 +23,12 @@ from tui.commands.downloads import (
     left_text,
     share_text,
 )
-from tui.commands.figures import figures
 from tui.commands.naming import find_nodes, node_name
 from tui.commands.progress import ProgressLine
 from tui.commands.units import bytes_text, parse_bytes
 
 PULL_SECONDS = 7 * 24 * 3600.0
 LOOK_SECONDS = 0.2
-REGISTER_SECONDS = 10.0
-"""For a node to tell of a download that it has taken, or of a model that it has looked at."""
 DESCRIBE_SECONDS = 120.0
 _SOURCES = ("auto", "hub", "peer")
 
@@ -119,11 +117,12 @@ async def wait_whole(
     try:
         with ProgressLine(console) as line:
             while True:
-                records = {node: _record(handle, node, model) for node in nodes}
+                records = {node: download_record(handle.registers, node, model) for node in nodes}
                 seconds = clock.monotonic() - started
-                if all(_is_whole(handle, node, model, records[node]) for node in nodes):
+                if all(is_whole(handle.registers, node, model) for node in nodes):
                     break
-                _raise_failure(records, seconds)
+                for record in records.values():
+                    raise_failure(record, seconds)
                 _check_time(model, seconds, limit)
                 line.update(*_line(handle, model, records))
                 await anyio.sleep(LOOK_SECONDS)
@@ -134,37 +133,6 @@ async def wait_whole(
     size = max((record.bytes_total for record in records.values() if record), default=0)
     took = max(0.0, clock.wall() - asked_at)
     console.say(f"{model} is whole on {names}: {bytes_text(size)}, checked, in {took:.1f} s")
-
-
-def _record(handle: NodeHandle, node: NodeId, model: ModelId) -> DownloadRecord | None:
-    queue = figures(handle, node, DownloadFigures)
-    records = queue.downloads if queue else ()
-    return next((record for record in records if record.model == model), None)
-
-
-def _is_whole(
-    handle: NodeHandle, node: NodeId, model: ModelId, record: DownloadRecord | None
-) -> bool:
-    """Whether it is fetched and has been looked at, so that it can be placed."""
-    if record is None or record.phase != "complete":
-        return False
-    held = figures(handle, node, ModelFigures)
-    for each in held.held if held else ():
-        if each.card.model == model:
-            if each.failure is not None:
-                raise ExoctlError(each.failure)
-            return each.complete
-    return False
-
-
-def _raise_failure(records: dict[NodeId, DownloadRecord | None], seconds: float) -> None:
-    for record in records.values():
-        if record is None and seconds > REGISTER_SECONDS:
-            raise NotFoundError.because(
-                "download_gone", "the download is not in the node's queue any more"
-            )
-        if record is not None and record.failure is not None and not record.retry_at:
-            raise ExoctlError(record.failure)
 
 
 def _check_time(model: ModelId, seconds: float, limit: float) -> None:

@@ -69,6 +69,8 @@ class Context:
         """The placement that is looked at."""
         self.chosen_node: NodeId | None = None
         """The node that is looked at."""
+        self.chosen_model: ModelId | None = None
+        """The model that is looked at."""
         self.chosen_request: RequestId | None = None
         self._held: ClusterView | None = None
         self._held_events = 0

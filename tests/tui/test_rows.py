@@ -75,7 +75,7 @@ def test_a_lost_node_says_since_when_and_its_links_are_down() -> None:
     view = view_of(fakes.node_lost())
     row = next(row for row in view.nodes if row.name == "mini-1")
     assert row.level == "bad"
-    assert row.notes[0] == "lost 6.2s ago: no heartbeat for 3.0 s"
+    assert row.notes[0].text == "lost 6.2s ago: no heartbeat for 3.0 s"
     ends = [link for pair, link in view.links.items() if row.node in pair]
     assert ends
     assert not any(link.up for link in ends)

@@ -7,12 +7,22 @@ import pytest
 
 from node.model.errors import Failure, UnreachableError
 from node.model.event import ProposalRejected
+from node.model.ids import ModelId
 from node.model.machine import Address
-from node.model.register import DownloadFigures, LinkFigures, LinkRecord, RouterFigures
+from node.model.register import (
+    DownloadFigures,
+    DownloadRecord,
+    JoinFigures,
+    LinkFigures,
+    LinkRecord,
+    MachineFigures,
+    RouterFigures,
+)
 from node.model.session import EventId
 from node.model.state import State
 from tests.fakes import cluster as fakes
-from tests.fakes.cluster import Builder, Cluster, node_id
+from tests.fakes.cluster import NOW, Builder, Cluster, node_id
+from tests.fakes.fake_handle import make_join_request
 from tests.fakes.screen import Screenplay
 from tests.fakes.snapshots import check_snapshot, screen_text, settle
 from tui.app_options import AppOptions
@@ -119,42 +129,169 @@ def paused_download() -> Cluster:
     return builder.build()
 
 
-STATES: dict[str, tuple[Callable[[], Cluster], str, str, tuple[str, ...]]] = {
-    "alone": (fakes.lone_node, "overview", "", ("Only this machine so far", "i shows a code")),
-    "no_models": (no_models, "overview", "", ("No model lies on a node yet", "n places")),
-    "no_models_table": (no_models, "models", "", ("No model lies on any node", "model pull")),
-    "no_placement": (fakes.no_placement, "overview", "", ("Nothing is running", "n places")),
-    "no_placement_chat": (fakes.no_placement, "chat", "", ("No model is ready", "n places")),
-    "no_requests": (fakes.no_placement, "placements", "", ("No requests", "7 chats here")),
-    "loading": (fakes.loading, "overview", "", ("LOADING", "layers")),
-    "failed": (fakes.five_node_cluster, "placements", "", ("FAILED", "14.2 GB asked")),
-    "node_lost": (fakes.node_lost, "overview", "", ("lost", "2/3", "DEGRADED")),
-    "node_behind": (node_behind, "events", "", ("gap", "182,052", "390")),
-    "electing": (fakes.electing, "overview", "mbp-max", ("electing t13", "No master")),
-    "no_master_yet": (no_master, "overview", "", ("no master yet",)),
-    "disk_full": (disk_full, "overview", "", ("Disk full", "free space")),
-    "cordoned": (cordoned, "nodes", "", ("cordoned", "no new shards")),
-    "other_version": (other_version, "nodes", "", ("0.0.9",)),
-    "discovery_blocked": (discovery_blocked, "overview", "", ("Discovery does not work", ":join")),
-    "stranger_near": (stranger_near, "overview", "", ("3/3",)),
-    "withdrawn": (withdrawn, "overview", "", ("Withdrawn after a partition", "Place it again")),
-    "one_way_link": (one_way_link, "overview", "", ("one way",)),
-    "paused_download": (paused_download, "downloads", "", ("42%", "paused")),
+def master_lost() -> Cluster:
+    builder = fakes.three_node_builder()
+    builder.amend_node("studio-a", lost=True, lost_reason="no heartbeat for 3.0 s", lost_at=NOW - 4)
+    for kind in ("MachineFigures", "RouterFigures", "LinkFigures"):
+        builder.registers.pop((builder.ids["studio-a"], kind), None)
+    return builder.build()
+
+
+def disk_low() -> Cluster:
+    builder = fakes.three_node_builder()
+    held = builder.registers[node_id("mini-1"), "MachineFigures"].value
+    assert isinstance(held, MachineFigures)
+    builder.put("mini-1", msgspec.structs.replace(held, disk_bytes_free=3_000_000_000))
+    return builder.build()
+
+
+def memory_short() -> Cluster:
+    builder = fakes.three_node_builder()
+    held = builder.registers[node_id("mini-1"), "MachineFigures"].value
+    assert isinstance(held, MachineFigures)
+    builder.put("mini-1", msgspec.structs.replace(held, memory_bytes_available=500_000_000))
+    return builder.build()
+
+
+def disk_stuck() -> Cluster:
+    builder = fakes.three_node_builder()
+    held = builder.registers[node_id("studio-a"), "RouterFigures"].value
+    assert isinstance(held, RouterFigures)
+    trouble = "nothing was written for 4 s"
+    builder.put("studio-a", msgspec.structs.replace(held, disk_trouble=trouble))
+    return builder.build()
+
+
+def first_run() -> Cluster:
+    builder = Builder(("studio-a",), term=1, index=3)
+    record = DownloadRecord(
+        model=ModelId("smollm2-135m-instruct"),
+        phase="converting",
+        bytes_done=40_000_000,
+        bytes_total=115_000_000,
+        source="package",
+    )
+    builder.put("studio-a", DownloadFigures(downloads=(record,)))
+    return builder.build()
+
+
+def failed_download(code: str, message: str, remedy: str, retry_at: float = 0.0) -> Cluster:
+    builder = fakes.three_node_builder()
+    record = DownloadRecord(
+        model=ModelId("owner/gemma-3-27b"),
+        phase="failed",
+        bytes_done=6_000_000_000,
+        bytes_total=17_000_000_000,
+        source="hub",
+        failure=Failure(code=code, message=message, remedy=remedy),
+        attempts=2,
+        retry_at=retry_at,
+    )
+    builder.put("mini-1", DownloadFigures(downloads=(record,)))
+    return builder.build()
+
+
+def hub_offline() -> Cluster:
+    remedy = "look at the network; it is tried again by itself"
+    return failed_download("hub_unreachable", "the hub does not answer", remedy, NOW + 8)
+
+
+def hub_gated() -> Cluster:
+    message = "403: owner/gemma-3-27b is gated"
+    return failed_download("hub_forbidden", message, "set HF_TOKEN to a token that may read it")
+
+
+def hub_rate_limited() -> Cluster:
+    remedy = "wait, or set HF_TOKEN"
+    return failed_download("hub_busy", "429: too many requests", remedy, NOW + 60)
+
+
+def wants_to_join() -> Cluster:
+    builder = fakes.three_node_builder()
+    builder.put("studio-a", JoinFigures(requests=(make_join_request(),)))
+    return builder.build()
+
+
+class Met(msgspec.Struct, frozen=True):
+    """A state as a person meets it."""
+
+    fixture: Callable[[], Cluster]
+    words: tuple[str, ...]
+    """What is said of it."""
+    helps: str
+    """The next key or command, as it is named on the screen."""
+    view: str = "overview"
+    node: str = ""
+    """From which node it is seen."""
+    keys: tuple[str, ...] = ()
+    """What is pressed to come there."""
+
+
+STATES: dict[str, Met] = {
+    "alone": Met(fakes.lone_node, ("Only this machine so far",), "i shows a code"),
+    "first_run": Met(first_run, ("smollm2-1…instruct", "35%"), "n places"),
+    "no_models": Met(no_models, ("No model lies on a node yet",), "n places"),
+    "no_models_table": Met(no_models, ("No model lies on any node",), "model pull", "models"),
+    "no_placement": Met(fakes.no_placement, ("Nothing is running",), "n places"),
+    "no_placement_chat": Met(fakes.no_placement, ("No model is ready",), "n places", "chat"),
+    "no_requests": Met(fakes.no_placement, ("No requests",), "7 chats here", "placements"),
+    "no_downloads": Met(fakes.no_placement, ("No downloads",), "a fetches one", "downloads"),
+    "no_match": Met(
+        fakes.three_node_cluster,
+        ("No node matches the filter",),
+        "esc clears it",
+        "nodes",
+        keys=("slash", "q", "q", "enter"),
+    ),
+    "does_not_fit": Met(fakes.lone_node, ("short", "slack"), "o", keys=("n", "enter")),
+    "loading": Met(fakes.loading, ("LOADING", "layers"), "? help"),
+    "failed": Met(fakes.five_node_cluster, ("FAILED", "14.2 GB asked"), "R restart", "placements"),
+    "crashed_runner_lines": Met(
+        fakes.five_node_cluster, ("out of memory", "RuntimeError: 14.2 GB"), "s source", "logs"
+    ),
+    "node_lost": Met(fakes.node_lost, ("lost", "2/3", "DEGRADED"), "K removes it"),
+    "master_lost": Met(
+        master_lost, ("master lost", "lost 4.0s ago"), "K removes it", node="mbp-max"
+    ),
+    "node_behind": Met(node_behind, ("gap", "182,052", "390"), "t tests its link", "events"),
+    "electing": Met(fakes.electing, ("electing t13", "No master"), "6 events", node="mbp-max"),
+    "no_master_yet": Met(no_master, ("no master yet",), "? help"),
+    "disk_full": Met(disk_full, ("Disk full",), "free space"),
+    "disk_stuck": Met(disk_stuck, ("Disk stuck", "4 s"), "look after the disk"),
+    "disk_low": Met(disk_low, ("disk: 3.0 GB left",), "D deletes one"),
+    "memory_short": Met(memory_short, ("memory: 477 MiB left",), "x stops one"),
+    "cordoned": Met(cordoned, ("cordoned", "no new shards"), "C allows them", "nodes"),
+    "other_version": Met(other_version, ("0.0.9",), "update exoctl there", "nodes"),
+    "discovery_blocked": Met(discovery_blocked, ("Discovery does not work",), ":join"),
+    "stranger_near": Met(stranger_near, ("10.0.0.77:52416 is near, in another cluster",), "J asks"),
+    "wants_to_join": Met(wants_to_join, ("mini wants to join", "281 604"), "A lets it in"),
+    "withdrawn": Met(withdrawn, ("Withdrawn after a partition", "Place it again"), "6 events"),
+    "one_way_link": Met(one_way_link, ("one way",), "m matrix"),
+    "paused_download": Met(paused_download, ("42%", "paused"), "space pause", "downloads"),
+    "hub_offline": Met(
+        hub_offline, ("the hub does not answer", "retry 8.0s"), "r tries again", "downloads"
+    ),
+    "hub_gated": Met(hub_gated, ("403", "HF_TOKEN"), "r tries again", "downloads"),
+    "hub_rate_limited": Met(hub_rate_limited, ("429", "retry 1m"), "r tries again", "downloads"),
 }
 
 
 @pytest.mark.parametrize("name", STATES)
 async def test_state_is_named_with_what_helps(name: str, request: pytest.FixtureRequest) -> None:
-    fixture, view, node, words = STATES[name]
-    cluster = fixture()
+    met = STATES[name]
+    cluster = met.fixture()
     if not cluster[0].nodes:
-        return await check_bare_state(cluster, words)
-    play = Screenplay(cluster, AppOptions(animations=False, view=view), node=node)
+        return await check_bare_state(cluster, (*met.words, met.helps))
+    options = AppOptions(animations=False, view=met.view)
+    play = Screenplay(cluster, options, node=met.node)
     async with play.app.run_test(size=(100, 30)) as pilot:
         play.start()
         await settle(play, pilot)
+        for key in met.keys:
+            await pilot.press(key)
+            await settle(play, pilot)
         shown = screen_text(play.app)
-        for word in words:
+        for word in (*met.words, met.helps):
             assert word in shown, f"{word!r} is missing\n{shown}"
         update = bool(request.config.getoption("--update-snapshots"))
         check_snapshot(play.app, f"state_{name}", update=update)
@@ -231,6 +368,25 @@ async def test_below_the_least_size_the_most_is_said_in_the_least_room(
         await settle(play, pilot)
         await pilot.resize_terminal(1, 1)
         await settle(play, pilot)
+    play.close()
+
+
+async def test_read_only_and_a_node_that_is_gone_are_pictures_of_their_own(
+    request: pytest.FixtureRequest,
+) -> None:
+    update = bool(request.config.getoption("--update-snapshots"))
+    options = AppOptions(animations=False, read_only=True)
+    play = Screenplay(fakes.three_node_cluster(), options, is_embedded=False)
+    async with play.app.run_test(size=(100, 30)) as pilot:
+        play.start()
+        await settle(play, pilot)
+        assert "n place" not in screen_text(play.app).split("\n")[-1]
+        check_snapshot(play.app, "state_read_only", update=update)
+        gone = UnreachableError.because("node_gone", "127.0.0.1:52415 does not answer")
+        play.now += 42
+        play.app.inbox.put(Disconnected(gone.failure, 5.0))
+        await settle(play, pilot)
+        check_snapshot(play.app, "state_node_gone", update=update)
     play.close()
 
 

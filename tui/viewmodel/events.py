@@ -201,6 +201,10 @@ def _runner(event: _RunnerEvent, names: Names) -> Description:
         case facts.RunnerChanged():
             runner = event.runner
             words = f"{runner.phase.value.replace('_', ' ')} on {names.name(runner.node)}"
+            if runner.phase is RunnerPhase.STARTING and runner.process_id:
+                words += f", process {runner.process_id}"
+            elif runner.phase is RunnerPhase.CONNECTING and runner.address is not None:
+                words += f", waits at {runner.address.host}:{runner.address.port}"
             if runner.failure is not None:
                 words += f": {runner.failure.message}"
             return runner.runner, words, _runner_level(runner.phase)

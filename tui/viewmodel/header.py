@@ -49,7 +49,7 @@ def _session(
         return "busy", f"electing t{state.session.term + 1}"
     if not state.master:
         return "busy", "no master yet"
-    if master is None or master.level == "bad":
+    if master is None or master.word == "lost":
         return "warn", "master lost"
     return "ok", "live"
 
@@ -69,23 +69,28 @@ def notices(
             level="bad",
             title=f"{row.model} failed",
             text=_join(row.failure, row.remedy),
-            key="3 placements, R restarts it, x stops it",
+            key="3 placements: R restarts, x stops it",
         )
         for row in placements
         if row.level == "bad"
     ]
     found += [
-        Notice(level=row.level, title=row.name, text=note, key="2 nodes")
+        Notice(
+            level="bad" if row.level == "bad" else "warn",
+            title=row.name,
+            text=note.text,
+            key=note.key,
+        )
         for row in nodes
         for note in row.notes
-        if row.level in ("bad", "warn")
+        if row.level != "idle"
     ]
     found += [
         Notice(
             level="bad",
             title=f"{row.model} on {row.name}",
             text=_join(row.failure or "the download failed", row.remedy),
-            key="5 downloads",
+            key="5 downloads, r tries again",
         )
         for row in downloads
         if row.level == "bad"

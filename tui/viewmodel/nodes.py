@@ -8,7 +8,7 @@ from node.model.register import LinkFigures, LinkRecord, MachineFigures, RouterF
 from node.model.state import State
 from tui.viewmodel import text
 from tui.viewmodel.figures import Registers, each, figures, runner_progress
-from tui.viewmodel.rows import IndexRow, Level, LinkRow, NodeRow
+from tui.viewmodel.rows import IndexRow, Level, LinkRow, NodeRow, Note
 
 LAG_WARN = 100
 """Entries behind from which a node is marked."""
@@ -109,29 +109,32 @@ def _notes(
     machine: MachineFigures | None,
     router: RouterFigures | None,
     now: float,
-) -> tuple[str, ...]:
-    notes: list[str] = []
+) -> tuple[Note, ...]:
+    notes: list[Note] = []
     if record.lost:
         ago = f" {text.duration(now - record.lost_at)} ago" if record.lost_at else ""
         word = "stopped" if record.stopped else "lost"
-        notes.append(f"{word}{ago}: {record.lost_reason or 'no answer'}")
+        why = f"{word}{ago}: {record.lost_reason or 'no answer'}"
+        notes.append(Note(why, "start it there, or 2 nodes, K removes it"))
     if router is not None and router.disk_trouble:
-        notes.append(f"the disk of its log: {router.disk_trouble}")
+        notes.append(Note(f"the disk of its log: {router.disk_trouble}", "look after the disk"))
     if router is not None and router.gap_first >= 0:
-        notes.append(
-            f"gap {text.count(router.gap_first)} to {text.count(router.gap_last)}, "
-            f"replay asked {router.replay_attempts} times"
-        )
+        gap = f"gap {text.count(router.gap_first)} to {text.count(router.gap_last)}, "
+        asked = f"replay asked {router.replay_attempts} times"
+        notes.append(Note(gap + asked, "6 events, t tests its link"))
     if machine is not None and machine.memory_bytes_total:
         if _used(machine) / machine.memory_bytes_total > MEMORY_WARN:
-            notes.append(f"memory: {text.memory(machine.memory_bytes_available)} left")
+            left = f"memory: {text.memory(machine.memory_bytes_available)} left"
+            notes.append(Note(left, "3 placements, x stops one"))
         if machine.disk_bytes_free < DISK_WARN_BYTES:
-            notes.append(f"disk: {text.size(machine.disk_bytes_free)} left")
+            left = f"disk: {text.size(machine.disk_bytes_free)} left"
+            notes.append(Note(left, "4 models, D deletes one"))
     master = state.nodes.get(state.master)
     if master is not None and record.version and master.version not in ("", record.version):
-        notes.append(f"version {record.version}, the master has {master.version}")
+        words = f"version {record.version}, the master has {master.version}"
+        notes.append(Note(words, "update exoctl there"))
     if record.cordoned:
-        notes.append("cordoned: no new shards")
+        notes.append(Note("cordoned: no new shards", "2 nodes, C allows them"))
     return tuple(notes)
 
 

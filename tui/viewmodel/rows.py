@@ -19,6 +19,13 @@ SYMBOLS: dict[Level, str] = {
 }
 
 
+class Note(msgspec.Struct, frozen=True):
+    """Something about a node that a person should know, and the next key or command."""
+
+    text: str
+    key: str
+
+
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     """One node."""
 
@@ -45,7 +52,7 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     applied: int = -1
     lag: int = 0
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     labels: str = ""
     """As `room=cellar owner=ann`."""
 

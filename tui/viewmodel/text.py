@@ -95,6 +95,14 @@ def link(medium: str, bits_per_second: float | None) -> str:
     return f"{medium} {bandwidth(bits_per_second)}".strip() if bits_per_second else medium
 
 
+def parameters(number: int) -> str:
+    """How large a model is: `70.6B`, `135M`."""
+    if number >= 1e9:
+        value = number / 1e9
+        return f"{value:.{1 if value < 99.95 else 0}f}B"
+    return f"{number / 1e6:.0f}M"
+
+
 def labels(held: Mapping[str, str]) -> str:
     """Labels of a node: `owner=ann room=cellar`."""
     return " ".join(f"{key}={held[key]}" for key in sorted(held))

@@ -1,14 +1,29 @@
-"""Models: what lies on the nodes, and what fits."""
+"""Models: what lies on the nodes, what fits, and one of them in full."""
 
 from textual.app import ComposeResult
+from textual.geometry import Size
 
 from tui.views.view import View
+from tui.widgets.model_details import ModelDetails
 from tui.widgets.model_table import ModelTable
 
 
 class ModelsView(View):
-    """One table."""
+    """Table above, the chosen model below."""
 
     def compose(self) -> ComposeResult:
-        """The table."""
+        """The two panes."""
         yield ModelTable(self.context, identity="models-table")
+        yield ModelDetails(self.context, identity="models-details")
+
+    def first_focus(self) -> ModelTable:
+        """The table."""
+        return self.query_one(ModelTable)
+
+    def fit(self, size: Size) -> None:
+        """The table takes what it needs; the details at most what they can fill."""
+        view = self.context.view
+        details = self.query_one(ModelDetails)
+        wanted = len(view.nodes) + 7
+        details.display = bool(view.models) and size.height >= 16
+        details.styles.height = max(9, min(wanted, size.height // 2))

@@ -25,7 +25,8 @@ class Banner(Painted):
         store = self.context.store
         if not store.heard_at:
             return []
-        found = [item for item in self.context.view.notices if item.level in ("bad", "warn")]
+        every = self.context.view.notices
+        found = [item for item in every if item.level in ("bad", "warn")] or every[:1]
         if store.failure is not None and not store.is_connected:
             age = text.duration(store.stale_seconds)
             gone = Notice(
@@ -53,7 +54,9 @@ class Banner(Painted):
             canvas.put(1, y, f"{SYMBOLS[ink]} ", f"{ink} b")
             x = canvas.put(3, y, notice.title, f"{ink} b")
             rest = len(found) - canvas.height
-            key = notice.key if y + 1 < canvas.height or rest <= 0 else f"and {rest} more"
+            key = notice.key
+            if rest > 0 and y + 1 == canvas.height:
+                key = f"{key}  +{rest} more"
             right = canvas.right(canvas.width - 1, y, key, "accent") - 2
             words = text.shorten(f"  {notice.text}", max(0, right - x))
             canvas.put(x, y, words.replace("\n", f" {glyphs.DOT} "), "text")

@@ -62,6 +62,12 @@ class ModelTable(TablePane):
         """The model."""
         return self.rows[place].model if place < len(self.rows) else None
 
+    def moved(self) -> None:
+        """Show the model under the cursor below."""
+        if self.cursor < len(self.rows):
+            self.context.chosen_model = self.rows[self.cursor].model
+            self.context.mark(frozenset((DOWNLOADS,)))
+
     def heading(self) -> Parts:
         """Title, number, filter."""
         parts: Parts = [("Models ", "text b"), (f"{len(self.rows)} ", "dim")]
@@ -174,15 +180,8 @@ class ModelTable(TablePane):
 def _fact(row: ModelRow, name: str) -> str:
     return {
         "size": text.size(row.bytes_on_disk),
-        "params": _parameters(row.parameters),
+        "params": text.parameters(row.parameters),
         "bits": str(row.bits) if row.bits else "full",
         "layers": str(row.layer_count),
         "context": f"{row.context_tokens:,}",
     }[name]
-
-
-def _parameters(number: int) -> str:
-    if number >= 1e9:
-        value = number / 1e9
-        return f"{value:.{1 if value < 99.95 else 0}f}B"
-    return f"{number / 1e6:.0f}M"

@@ -75,7 +75,7 @@ class NodeDetails(Pane):
         for note in row.notes:
             if y >= canvas.height:
                 break
-            words = text.shorten(note, canvas.width - 2)
+            words = text.shorten(f"{note.text}; {note.key}", canvas.width - 2)
             canvas.put(0, y, f"{SYMBOLS[row.level]} {words}", row.level)
             y += 1
 

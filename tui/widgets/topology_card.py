@@ -62,7 +62,7 @@ def _draw_body(canvas: Canvas, at: Place, size: Place, row: NodeRow, look: CardL
     width, height = size
     if row.level == "bad":
         canvas.put(x, y, f"{SYMBOLS['bad']} {row.word}", "bad b", width)
-        note = row.notes[0].removeprefix(f"{row.word} ") if row.notes else ""
+        note = row.notes[0].text.removeprefix(f"{row.word} ") if row.notes else ""
         for place, words in enumerate(text.wrap(note, width)[: height - 1]):
             canvas.put(x, y + 1 + place, words, "dim")
         return

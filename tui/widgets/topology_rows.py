@@ -50,7 +50,7 @@ def _draw_row(
     canvas.put(2, y, text.middle(row.name, NAME_CELLS), f"{row.hue} b")
     x = 2 + NAME_CELLS + 1
     if row.level == "bad":
-        canvas.put(x, y, text.shorten(row.notes[0] if row.notes else row.word, 60), "bad")
+        canvas.put(x, y, text.shorten(row.notes[0].text if row.notes else row.word, 60), "bad")
         return
     if not row.has_figures:
         canvas.put(x, y, "no figures yet", "dim")

@@ -19,7 +19,7 @@ sys.path.insert(0, str(HERE.parent))
 from node.core.apply import apply, read_event  # noqa: E402
 from node.core.facts import facts_from  # noqa: E402
 from node.core.placement.plan import plan  # noqa: E402
-from node.handle import LocalView  # noqa: E402
+from node.handle import LocalView, LogLine  # noqa: E402
 from node.model.command import Wish  # noqa: E402
 from node.model.event import NodeLost  # noqa: E402
 from node.model.ids import ModelId, NodeId  # noqa: E402
@@ -39,7 +39,8 @@ from tui.bridge.recording import fold, read_recording  # noqa: E402
 
 WIDE, SMALL = (160, 45), (100, 30)
 RECORDING, ANSWER = HERE / "recording.ndjson", HERE / "answer.ndjson"
-QUESTION = "What is the capital of France, and what is it known for?"
+LOGS = HERE / "logs.ndjson"
+QUESTION = "Write a short Python function that adds two numbers, and say how it works."
 BEFORE_LOSS_SECONDS = 4.0
 
 
@@ -52,10 +53,21 @@ class RecordedHandle(FakeHandle):
         assert card is not None
         return plan(self.fixed_state, card, wish, facts)
 
+    async def logs(self, source: str = "", lines_max: int = 1000) -> list[LogLine]:
+        return [line for line in _log() if source in ("", line.source)][-lines_max:]
+
+    async def log_sources(self) -> list[str]:
+        return sorted({line.source for line in _log()})
+
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationItem, None]:
         del request
         for line in ANSWER.read_bytes().splitlines():
             yield msgspec.json.decode(line, type=GenerationItem)
+
+
+def _log() -> list[LogLine]:
+    lines = LOGS.read_bytes().splitlines()
+    return [msgspec.json.decode(line, type=LogLine) for line in lines]
 
 
 class Show:

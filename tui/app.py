@@ -185,7 +185,7 @@ def run_app(config: Config | None, host: Address | None, token: str, options: Ap
 
     Returns the exit code. Whatever ends it, the terminal is as it was and the node has ended.
     """
-    connector = _embedding(config) if config is not None else _attaching(host, token)
+    connector = embedding(config) if config is not None else _attaching(host, token)
     app = ExoctlApp(options, is_embedded=config is not None)
     return run_with(app, connector, is_embedded=config is not None)
 
@@ -242,7 +242,9 @@ def _explain(error: BaseException) -> int:
     return error.exit_code
 
 
-def _embedding(config: Config) -> Connector:
+def embedding(config: Config) -> Connector:
+    """Opens a node of this process's own."""
+
     @asynccontextmanager
     async def connect() -> AsyncGenerator[NodeHandle]:
         from node.runtime import open_node  # noqa: PLC0415 - loaded while the first frame shows

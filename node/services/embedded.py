@@ -33,6 +33,7 @@ from node.model.state import State
 from node.model.topology import Plan
 from node.services.control_plane import ControlPlane
 from node.services.requests import Requests
+from node.services.runner_lines import runner_lines
 
 PLAN_SECONDS = 10.0
 JOIN_SECONDS = 15.0
@@ -353,7 +354,4 @@ def _read_tail(path: Path, source: str, lines_max: int) -> list[LogLine]:
         size = file.tell()
         file.seek(max(0, size - LOG_BYTES_MAX))
         text = file.read(LOG_BYTES_MAX).decode("utf-8", "replace")
-    return [
-        LogLine(at=0.0, level="output", source=source, text=line)
-        for line in text.splitlines()[-lines_max:]
-    ]
+    return runner_lines(text.splitlines()[-lines_max:], source)

@@ -10,6 +10,9 @@ import sys
 NAMES = (
     *("startup", "idle", "failover", "streaming", "first_paint", "log_file", "commit", "million"),
     "app",
+    "app_memory",
+    "app_work",
+    "isolation",
     "links",
     "download",
     "spread",

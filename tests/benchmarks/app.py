@@ -8,14 +8,17 @@ import contextlib
 import fcntl
 import os
 import pty
+import random
 import re
 import select
 import signal
 import statistics
 import struct
 import sys
+import tempfile
 import termios
 import time
+from pathlib import Path
 
 import psutil
 
@@ -25,6 +28,8 @@ COLUMNS, ROWS = 160, 45
 SETTLE_SECONDS = 6.0
 WATCH_SECONDS = 15.0
 KEYS = 40
+BURST_SECONDS = 10.0
+RESIZES, RESIZE_SECONDS = 200, 0.05
 MARK = b"mac-000"
 DEADLINE_SECONDS = 40.0
 _ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -40,8 +45,7 @@ class Screen:
             os.execv(
                 sys.executable, [sys.executable, "-m", "tests.benchmarks.app_feed", *arguments]
             )
-        size = struct.pack("HHHH", ROWS, COLUMNS, 0, 0)
-        fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, size)
+        fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         self.process = psutil.Process(self.process_id)
         self.written = 0
 
@@ -57,6 +61,11 @@ class Screen:
             if until and until in _ESCAPES.sub(b"", seen):
                 break
         return seen
+
+    def resize(self, columns: int, rows: int) -> None:
+        size = struct.pack("HHHH", rows, columns, 0, 0)
+        fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, size)
+        os.kill(self.process_id, signal.SIGWINCH)
 
     def processor(self) -> float:
         times = self.process.cpu_times()
@@ -111,6 +120,52 @@ def watch(name: str, limit: str, *arguments: str, keys: bool = False) -> None:
         screen.close()
 
 
+def burst() -> None:
+    """10,000 entries a second that end: how soon the last of them is on the screen."""
+    with tempfile.TemporaryDirectory(prefix="exoctl-burst-") as folder:
+        end = Path(folder) / "end"
+        seconds = f"{BURST_SECONDS + SETTLE_SECONDS:g}"
+        screen = Screen(
+            *("--nodes", "8", "--rate", "10000", "--view", "events"),
+            *("--seconds", seconds, "--end", str(end)),
+        )
+        try:
+            screen.read_for(DEADLINE_SECONDS, MARK)
+            while not end.exists():
+                screen.read_for(0.02)
+            words = end.read_text(encoding="utf-8").split()
+            ended, last = float(words[0]), f"{int(words[1]):,}".encode()
+            screen.read_for(5.0, last)
+            # The read that ends the wait may already lie behind: the index is then on the screen.
+            late = time.monotonic() - ended
+            line("10,000 entries/s end: last index shown after", f"{late:.2f} s", "<= 0.5 s")
+        finally:
+            screen.close()
+
+
+def resizes() -> None:
+    """200 random sizes in 10 s under 1,000 entries a second."""
+    chance = random.Random(7)
+    screen = Screen("--nodes", "8", "--rate", "1000")
+    try:
+        screen.read_for(DEADLINE_SECONDS, MARK)
+        screen.read_for(SETTLE_SECONDS)
+        before, started = screen.processor(), time.monotonic()
+        for _ in range(RESIZES):
+            screen.resize(chance.randint(20, 220), chance.randint(5, 70))
+            screen.read_for(RESIZE_SECONDS)
+        share = (screen.processor() - before) / (time.monotonic() - started)
+        screen.resize(COLUMNS, ROWS)
+        shown = screen.read_for(3.0, MARK)
+        whole = "yes" if MARK in _ESCAPES.sub(b"", shown) else "no"
+        line(
+            f"{RESIZES} sizes at {1 / RESIZE_SECONDS:.0f} a second: share of a core", f"{share:.0%}"
+        )
+        line(f"{RESIZES} sizes: draws the last one whole", whole, "yes")
+    finally:
+        screen.close()
+
+
 def run() -> None:
     line("load average of the machine", " ".join(f"{each:.1f}" for each in os.getloadavg()))
     watch("5 nodes, figures at 1 Hz", "<= 3 %", "--nodes", "5", "--rate", "0")
@@ -128,3 +183,5 @@ def run() -> None:
         "--view",
         "nodes",
     )
+    burst()
+    resizes()

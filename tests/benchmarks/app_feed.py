@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import msgspec
 
@@ -36,8 +37,10 @@ def cluster_of(number: int) -> Cluster:
     return builder.build()
 
 
-def feed(app: ExoctlApp, handle: FakeHandle, rate: float, hertz: float) -> None:
-    """Put what a node would put, in a thread of its own, for ever."""
+def feed(app: ExoctlApp, handle: FakeHandle, chosen: argparse.Namespace) -> None:
+    """Put what a node would put, in a thread of its own: for ever, or until the burst ends."""
+    rate, hertz = chosen.rate, chosen.hz
+    ends_at = time.monotonic() + chosen.seconds if chosen.seconds else float("inf")
     state, entries = handle.state, handle.entries
     index, debt, sequence, due = state.index, 0.0, 1, 0.0
     while True:
@@ -53,6 +56,9 @@ def feed(app: ExoctlApp, handle: FakeHandle, rate: float, hertz: float) -> None:
             entry = msgspec.structs.replace(entries[index % len(entries)], index=index)
             app.inbox.put(Streamed(entry, msgspec.structs.replace(state, index=index)))
         debt -= int(debt)
+        if now > ends_at:
+            Path(chosen.end).write_text(f"{time.monotonic()} {index}", encoding="utf-8")
+            rate, ends_at, debt = 0.0, float("inf"), 0.0
         time.sleep(BATCH_SECONDS)
 
 
@@ -62,6 +68,8 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=0.0)
     parser.add_argument("--hz", type=float, default=1.0)
     parser.add_argument("--view", default="overview")
+    parser.add_argument("--seconds", type=float, default=0.0, help="entries end after so long")
+    parser.add_argument("--end", default="", help="file that gets the end's time and last index")
     chosen = parser.parse_args()
     cluster = cluster_of(chosen.nodes)
     handle = FakeHandle(cluster, history(cluster[0]))
@@ -69,8 +77,7 @@ def main() -> int:
 
     @asynccontextmanager
     async def connect() -> AsyncGenerator[NodeHandle]:
-        arguments = (app, handle, chosen.rate, chosen.hz)
-        threading.Thread(target=feed, args=arguments, daemon=True).start()
+        threading.Thread(target=feed, args=(app, handle, chosen), daemon=True).start()
         yield handle
 
     return run_with(app, connect, is_embedded=False)

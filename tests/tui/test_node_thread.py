@@ -261,6 +261,34 @@ def test_a_screen_that_does_not_read_never_holds_up_the_node() -> None:
     assert nodes.closed == 1
 
 
+def test_a_node_whose_loop_stands_still_never_holds_up_the_screen() -> None:
+    begun, may_go = threading.Event(), threading.Event()
+    answers: list[object] = []
+
+    async def stand_still(handle: NodeHandle) -> object:
+        begun.set()
+        may_go.wait(10)
+        return handle.state.index
+
+    async def later(handle: NodeHandle) -> object:
+        return handle.state.master
+
+    reader = Reader()
+    thread = run(Nodes().connect, reader)
+    reader.until_type(Connected)
+    thread.call(stand_still, answers.append)
+    assert begun.wait(DEADLINE_SECONDS)
+    started = time.monotonic()
+    thread.call(later, answers.append)
+    thread.generate(GenerationRequest(id=RequestId("q-1"), model=ModelId("m"), messages=()))
+    thread.stop_generating(RequestId("q-1"))
+    waited = time.monotonic() - started
+    may_go.set()
+    reader.until(lambda _: len(answers) == 2)
+    thread.close()
+    assert waited < 1.0  # the loop would have stood still for ten
+
+
 def test_closing_twice_and_closing_before_the_start_are_fine() -> None:
     reader, nodes = Reader(), Nodes()
     NodeThread(nodes.connect, reader.inbox, is_embedded=True).close()

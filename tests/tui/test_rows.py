@@ -1,5 +1,6 @@
 """Rows that are made of state and registers, and the words in them."""
 
+import itertools
 from typing import get_args
 
 import msgspec
@@ -62,6 +63,19 @@ def test_every_node_keeps_its_hue_when_others_come_and_the_eight_are_used_up_fir
         for i in range(20)
     ]
     assert len(set(hues.assign(many).values())) == hues.HUES
+
+
+def test_hues_that_are_hard_to_tell_apart_are_given_last() -> None:
+    record = next(iter(fakes.five_node_cluster()[0].nodes.values()))
+    for start in range(50):
+        ids = [NodeId(f"{start * 7 + place:052d}"[::-1]) for place in range(3)]
+        records = [
+            msgspec.structs.replace(record, node=node, admitted_index=place)
+            for place, node in enumerate(ids)
+        ]
+        given = [int(hue[-1]) for hue in hues.assign(records).values()]
+        pairs = [frozenset(pair) for pair in itertools.combinations(given, 2)]
+        assert not any(pair in hues.CLOSE for pair in pairs), given
 
 
 def test_lag_is_against_the_node_that_has_most_and_not_against_the_newer_state() -> None:

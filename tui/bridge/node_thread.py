@@ -22,6 +22,7 @@ from node.model.errors import (
 )
 from node.model.ids import RequestId
 from node.model.request import Failed, GenerationRequest
+from tui.bridge.errands import Errands
 from tui.bridge.inbox import (
     Answered,
     Connected,
@@ -78,6 +79,7 @@ class NodeThread:
         """It answered once, so it is worth trying again."""
         self._portal: BlockingPortal | None = None
         self._main: Future[None] | None = None
+        self._errands: Errands | None = None
         self._generations: dict[RequestId, Future[None]] = {}
         self._calls = 0
         self._ended = threading.Event()
@@ -98,6 +100,7 @@ class NodeThread:
         self._thread.start()
         self._portal = opened.result(THREAD_SECONDS)
         self._main = self._portal.start_task_soon(self._serve)
+        self._errands = Errands()
 
     def close(self) -> None:
         """End the node, or let go of it where it is not ours, and the thread.
@@ -106,13 +109,14 @@ class NodeThread:
             TimeoutExpiredError: the node did not end in time; the thread still runs.
         """
         portal, self._portal = self._portal, None
-        if self._main is None or portal is None or self._thread is None:
+        main, errands = self._main, self._errands
+        if main is None or portal is None or self._thread is None or errands is None:
             return
-        tasks = [self._main, *self._generations.values()]
+        errands.close()
 
         def end() -> None:
             """In a thread of its own: asking a loop for something waits for that loop."""
-            portal.start_task_soon(self._cancel, *tasks)
+            portal.start_task_soon(self._cancel, main, *list(self._generations.values()))
             self._ended.wait(STOP_SECONDS)
             portal.start_task_soon(portal.stop, True)  # noqa: FBT003 - what still waits ends too
 
@@ -127,7 +131,8 @@ class NodeThread:
 
     def call(self, work: Work, reply: Reply) -> None:
         """Run work on the node; `reply` gets its result, or the `ExoctlError`, on the screen."""
-        if self._portal is None or self._calls >= CALLS_MAX:
+        portal, errands = self._portal, self._errands
+        if portal is None or errands is None or self._calls >= CALLS_MAX:
             busy = BusyError.because("calls", f"{self._calls} calls are under way", "try again")
             self._inbox.put(Answered(reply, busy))
             return
@@ -137,18 +142,34 @@ class NodeThread:
             self._calls -= 1
             reply(result)
 
-        self._portal.start_task_soon(self._call, work, counted)
+        errands.do(lambda: portal.start_task_soon(self._call, work, counted))
 
     def generate(self, request: GenerationRequest) -> None:
         """Generate; the items come to the inbox as `Generated`."""
-        if self._portal is not None:
-            self._generations[request.id] = self._portal.start_task_soon(self._generate, request)
+        portal = self._portal
+        if portal is None or self._errands is None:
+            return
+
+        def start() -> None:
+            generation = portal.start_task_soon(self._generate, request)
+            self._generations[request.id] = generation
+            if generation.done():
+                self._generations.pop(request.id, None)
+
+        self._errands.do(start)
 
     def stop_generating(self, request: RequestId) -> None:
         """End a generation; what came so far stays."""
-        generation = self._generations.get(request)
-        if generation is not None and self._portal is not None:
-            self._portal.start_task_soon(self._cancel, generation)
+        portal = self._portal
+        if portal is None or self._errands is None:
+            return
+
+        def stop() -> None:
+            generation = self._generations.get(request)
+            if generation is not None:
+                portal.start_task_soon(self._cancel, generation)
+
+        self._errands.do(stop)
 
     @staticmethod
     def _cancel(*tasks: Future[None]) -> None:

@@ -7,6 +7,8 @@ from node.model.machine import NodeRecord
 
 HUES = 8
 NO_HUE = "dim"
+CLOSE = frozenset(frozenset(pair) for pair in ((0, 3), (0, 5), (1, 6), (2, 4), (2, 5), (3, 7)))
+"""Hues that lie side by side on the wheel: not both, as long as others are free."""
 
 
 def assign(nodes: Iterable[NodeRecord]) -> dict[NodeId, str]:
@@ -15,8 +17,10 @@ def assign(nodes: Iterable[NodeRecord]) -> dict[NodeId, str]:
     taken: set[int] = set()
     for record in sorted(nodes, key=lambda item: (item.admitted_index, item.node)):
         place = sum(record.node[:8].encode()) % HUES
-        while place in taken:
-            place = (place + 1) % HUES
+        free = [(place + step) % HUES for step in range(HUES)]
+        free = [hue for hue in free if hue not in taken]
+        clear = [hue for hue in free if not any(frozenset((hue, at)) in CLOSE for at in taken)]
+        place = (clear or free)[0]
         hues[record.node] = f"hue{place}"
         taken.add(place)
         if len(taken) == HUES:

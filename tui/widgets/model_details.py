@@ -76,7 +76,8 @@ class ModelDetails(Pane):
         words = fits.get(row.fits, row.fits)
         words = f"over {words}" if words.endswith(" nodes") else words
         x = canvas.put(LABEL_CELLS, 1, f"{SYMBOLS[row.level]} {words}", f"{row.level} b")
-        canvas.put(x, 1, ", by the memory that is free now; n shows every way", "faint")
+        if row.parameters:
+            canvas.put(x, 1, ", by the memory that is free now; n shows every way", "faint")
         return 2
 
     def _draw_instances(self, canvas: Canvas, y: int, row: ModelRow) -> int:

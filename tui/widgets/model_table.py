@@ -178,6 +178,8 @@ class ModelTable(TablePane):
 
 
 def _fact(row: ModelRow, name: str) -> str:
+    if name != "size" and not row.parameters:
+        return text.UNKNOWN
     return {
         "size": text.size(row.bytes_on_disk),
         "params": text.parameters(row.parameters),

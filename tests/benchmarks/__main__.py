@@ -18,10 +18,15 @@ NAMES = (
     "spread",
 )
 
+SLOW = ("app_memory",)
+"""Only where they are named."""
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[*NAMES, []], help="all where none is named")
+    parser.add_argument(
+        "names", nargs="*", choices=[*NAMES, *SLOW, []], help="all where none is named"
+    )
     chosen = parser.parse_args().names or NAMES
     for name in chosen:
         print(f"== {name}", flush=True)

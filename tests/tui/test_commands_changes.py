@@ -27,7 +27,7 @@ from node.model.event import ProposalRejected
 from node.model.ids import CommandId, InstanceId, ModelId
 from node.model.instance import RunnerPhase
 from node.model.machine import Address
-from node.model.register import JoinFigures, RequestFigures
+from node.model.register import DownloadFigures, DownloadRecord, JoinFigures, RequestFigures
 from node.model.session import EventId
 from node.model.state import State
 from tests.fakes.command_line import CommandLine
@@ -371,6 +371,30 @@ def test_wait_ends_with_124_for_what_does_not(line: CommandLine, condition: str)
     outcome = line("wait", "--for", condition, "--timeout", "60ms")
     assert outcome.code == 124
     assert condition in outcome.err
+
+
+def test_wait_for_a_download_ends_once_every_node_has_it_or_one_needs_a_person(
+    line: CommandLine, handle: FoldingHandle
+) -> None:
+    def at(phase: str, **more: object) -> DownloadRecord:
+        whole = {"model": "lab/tiny", "phase": phase, "bytes_done": 1, "bytes_total": 2}
+        return msgspec.convert({**whole, **more}, DownloadRecord)
+
+    def wait() -> int:
+        return line("wait", "--for", "download=tiny", "--timeout", "60ms").code
+
+    assert wait() == 124
+    handle.set_register(ALPHA, DownloadFigures(downloads=(at("complete"),)))
+    handle.set_register(BETA, DownloadFigures(downloads=(at("downloading"),)))
+    assert wait() == 124
+    failure = {"code": "hub_forbidden", "message": "403: gated"}
+    again = at("failed", failure=failure, retry_at=9.0)
+    handle.set_register(BETA, DownloadFigures(downloads=(again,)))
+    assert wait() == 124
+    handle.set_register(BETA, DownloadFigures(downloads=(at("failed", failure=failure),)))
+    assert wait() == 1
+    handle.set_register(BETA, DownloadFigures(downloads=(at("complete"),)))
+    assert wait() == 0
 
 
 def test_a_conflict_is_code_4(line: CommandLine, handle: FoldingHandle) -> None:

@@ -15,7 +15,7 @@ from tui.paint.bars import bar, columns, graph, line, runs, stacked
 from tui.paint.canvas import Canvas
 from tui.paint.markdown import MarkdownPainter
 from tui.paint.palette import Colours, Palette
-from tui.themes import DARK, OWN
+from tui.themes import DEFAULT, OWN
 from tui.viewmodel import glyphs
 
 HUES = [f"hue{place}" for place in range(8)]
@@ -63,7 +63,7 @@ def test_hues_stay_apart_with_256_colours_and_from_the_status_colours(theme: Col
         assert eight_bit(one) != eight_bit(other), f"{theme.name}: {one} and {other}"
 
 
-def canvas(width: int = 20, height: int = 3, *, colours: Colours | None = DARK) -> Canvas:
+def canvas(width: int = 20, height: int = 3, *, colours: Colours | None = OWN[DEFAULT]) -> Canvas:
     return Canvas(width, height, Palette(colours))
 
 
@@ -106,13 +106,13 @@ def grounds(board: Canvas, row: int = 0) -> list[str]:
 def test_a_bar_is_filled_to_its_fraction_in_eighths() -> None:
     board = canvas(10, 1)
     bar(board, (0, 0), 10, 0.5, "hue0")
-    assert grounds(board) == [DARK.hue0] * 5 + [DARK.track] * 5
+    assert grounds(board) == [OWN[DEFAULT].hue0] * 5 + [OWN[DEFAULT].track] * 5
     board = canvas(8, 1)
     bar(board, (0, 0), 8, 1 / 64, "hue0")
     assert board.at(0, 0) == glyphs.EIGHTHS[1]
     full = canvas(4, 1)
     bar(full, (0, 0), 4, 7.0, "hue0")
-    assert grounds(full) == [DARK.hue0] * 4
+    assert grounds(full) == [OWN[DEFAULT].hue0] * 4
 
 
 def test_runs_fill_the_width_in_proportion_and_are_parted() -> None:
@@ -144,14 +144,14 @@ def test_columns_keep_the_newest_at_the_right() -> None:
 
 
 def test_stale_inks_go_back_towards_the_ground() -> None:
-    palette = Palette(DARK)
+    palette = Palette(OWN[DEFAULT])
 
     def ratio(which: Palette) -> float:
         colour = which.style("text").color
         assert colour is not None
         triplet = colour.triplet
         assert isinstance(triplet, ColorTriplet)
-        return contrast(triplet.hex, DARK.pane)
+        return contrast(triplet.hex, OWN[DEFAULT].pane)
 
     assert ratio(palette.faded) < ratio(palette) / 2
     assert palette.faded is palette.faded
@@ -208,7 +208,7 @@ async def test_themes_change_the_picture_at_once() -> None:
             await settle(play, pilot)
             pictures.append(screen_svg(play.app))
         assert len(set(pictures)) == 3
-        assert DARK.pane in pictures[0]
+        assert OWN[DEFAULT].pane in pictures[0]
         assert play.app.theme == "exoctl-contrast"
         assert play.app.main is not None
         play.app.main.run_line("theme light")
@@ -218,7 +218,7 @@ async def test_themes_change_the_picture_at_once() -> None:
 
 
 def test_markdown_keeps_every_word_within_the_width() -> None:
-    painter = MarkdownPainter(Palette(DARK))
+    painter = MarkdownPainter(Palette(OWN[DEFAULT]))
     source = "# Head\n\nSome *words* and `code`.\n\n```python\nx = 1\n```\n\n"
     source += "| a | b |\n|---|---|\n| 1 | 2 |"
     lines = painter.lines(source, 30)

@@ -7,14 +7,17 @@ import typer
 
 from node.handle import NodeHandle
 from node.model.errors import ExoctlError, UsageError
+from node.model.register import DownloadFigures
 from tui.commands.changes import until
 from tui.commands.console import Console
-from tui.commands.figures import condition
+from tui.commands.figures import condition, figures
 from tui.commands.instances import ready_instances
 from tui.commands.naming import find_instance, find_model, find_node
 
 WAIT_SECONDS = 60.0
-CONDITIONS = "instance=ID, instance=ID:gone, model=NAME, node=NAME, node=NAME:lost, master"
+CONDITIONS = (
+    "instance=ID, instance=ID:gone, model=NAME, node=NAME, node=NAME:lost, download=MODEL, master"
+)
 
 
 def wait(
@@ -47,15 +50,21 @@ def _condition(handle: NodeHandle, text: str) -> Callable[[], bool]:
         case "model", True, "" | "ready":
             model = find_model(handle, name)
             return lambda: bool(ready_instances(handle, model))
-        case "node", True, "" | "up":
-            return lambda: _has_node(handle, name, lost=False)
-        case "node", True, "lost":
-            node = find_node(handle.state, name)
-            return lambda: node not in handle.state.nodes or handle.state.nodes[node].lost
+        case "node", True, "" | "up" | "lost":
+            return _node_is(handle, name, ending or "up")
+        case "download", True, "" | "done":
+            return _download_done(handle, name)
         case _:
             raise UsageError.because(
                 "bad_condition", f"--for {text!r} can't be waited for", f"use {CONDITIONS}"
             )
+
+
+def _node_is(handle: NodeHandle, name: str, word: str) -> Callable[[], bool]:
+    if word == "up":
+        return lambda: _has_node(handle, name, lost=False)
+    node = find_node(handle.state, name)
+    return lambda: node not in handle.state.nodes or handle.state.nodes[node].lost
 
 
 def _has_node(handle: NodeHandle, name: str, *, lost: bool) -> bool:
@@ -64,6 +73,25 @@ def _has_node(handle: NodeHandle, name: str, *, lost: bool) -> bool:
         for record in handle.state.nodes.values()
         if name == record.name or record.node.startswith(name)
     )
+
+
+def _download_done(handle: NodeHandle, name: str) -> Callable[[], bool]:
+    """Every node that was told to fetch the model has it whole."""
+
+    def holds() -> bool:
+        found = [
+            record
+            for node in handle.state.nodes
+            if (held := figures(handle, node, DownloadFigures)) is not None
+            for record in held.downloads
+            if name in (record.model, record.model.rpartition("/")[2])
+        ]
+        for record in found:
+            if record.phase == "failed" and record.failure is not None and not record.retry_at:
+                raise ExoctlError(record.failure)
+        return bool(found) and all(record.phase == "complete" for record in found)
+
+    return holds
 
 
 def _instance_ready(handle: NodeHandle, name: str) -> Callable[[], bool]:

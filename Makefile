@@ -12,7 +12,7 @@ NODES ?=
 WORKERS ?= 2
 ARGS ?=
 
-.PHONY: setup run test coverage check format bench exactness simulate simulate-idle chaos fuzz netns screenshots lock clean
+.PHONY: setup run test coverage check format bench exactness simulate simulate-idle chaos fuzz netns screenshots docs lock clean
 
 setup: $(READY)
 
@@ -89,6 +89,9 @@ netns: setup
 
 screenshots: setup
 	@$(BIN)/python screenshots/make.py
+
+docs: setup
+	@$(BIN)/python docs/make.py
 
 # Resolve anew for every platform; needs uv. No download address is written.
 lock:

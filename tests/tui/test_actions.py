@@ -46,21 +46,22 @@ def not_saved(_app: object, _name: str | None) -> str:
 
 
 async def come_back(play: Screenplay, pilot: Pilot[None], view: str) -> None:
-    """No dialog, no command line, the view's own first pane."""
+    """No dialog, no command line, the view's own first pane; waits only for what has to change."""
     main = play.app.main
     assert main is not None
     while len(play.app.screen_stack) > 2:
         play.app.pop_screen()
         await settle(play, pilot)
     main.query_one("CommandLine").display = False
-    main.show_view(view)
-    await settle(play, pilot)
+    if main.view_name != view:
+        main.show_view(view)
+        await settle(play, pilot)
     first = main.view.first_focus() if main.view else None
     if view == "chat":
         first = main.query_one("#chat-transcript")
-    if first is not None:
+    if first is not None and main.focused is not first:
         first.focus()
-    await settle(play, pilot)
+        await settle(play, pilot)
 
 
 @pytest.mark.parametrize("scope", SCOPE_TITLES)

@@ -9,6 +9,7 @@ from tests.fakes.cluster import five_node_cluster, three_node_cluster
 from tests.fakes.screen import Screenplay
 from tests.fakes.snapshots import screen_text, settle, until_shown
 from tui.app_options import AppOptions
+from tui.viewmodel.matching import hits
 from tui.viewmodel.sorting import find_column, next_column, ordered
 from tui.widgets.event_log import EventLog
 from tui.widgets.model_table import ModelTable
@@ -34,6 +35,41 @@ def test_columns_go_round_and_are_found_by_their_beginning() -> None:
     assert find_column(("load", "lag", "layers"), "la") is None
     assert find_column(("load", "lag", "layers"), "lag") == "lag"
     assert find_column(("load",), "") is None
+
+
+def test_hits_are_where_the_words_are_and_nowhere_for_what_must_not_be_there() -> None:
+    line = "RunnerChanged  r-1  ready on north"
+    assert hits("runner", line) == [(0, 6)]
+    assert hits("RE on", line) == [(20, 22), (26, 28)]
+    assert hits("/r-\\d/", line) == [(15, 18)]
+    assert hits("!north ~rdy /[/ /x*/", line) == []
+    assert hits("a+b", "a+b aab") == [(0, 3)]
+
+
+async def test_what_the_filter_found_is_underlined() -> None:
+    play = Screenplay(three_node_cluster(), AppOptions(animations=False, view="events"))
+    async with play.app.run_test(size=(120, 40)) as pilot:
+        play.start()
+        await settle(play, pilot)
+        assert play.app.main is not None
+        log = play.app.main.query_one("#events-log", EventLog)
+
+        def underlined() -> set[str]:
+            return {
+                segment.text
+                for strip in log.strips
+                for segment in strip
+                if segment.style is not None and segment.style.underline
+            }
+
+        assert underlined() == set()
+        play.app.main.perform("global.filter", "admitted !mini")
+        await settle(play, pilot)
+        assert underlined() == {"Admitted"}
+        await pilot.press("escape")
+        await settle(play, pilot)
+        assert underlined() == set()
+    play.close()
 
 
 async def test_a_table_is_sorted_turned_round_and_back_as_it_came() -> None:

@@ -106,6 +106,17 @@ class Canvas:
             if "/" not in fore:
                 inks[column] = f"{fore}/{name}{blank}{attributes}"
 
+    def underline(self, y: int, first: int, end: int) -> None:
+        """Underline a span of a row, whatever its inks are."""
+        inks = self._inks[y]
+        for column in range(max(0, first), min(self.width, end)):
+            ink, blank, attributes = inks[column].partition(" ")
+            inks[column] = f"{ink}{blank or ' '}{attributes.replace('u', '')}u"
+
+    def line(self, y: int) -> str:
+        """The characters of a row; a blank stands for the second half of a wide one."""
+        return "".join(character or " " for character in self._characters[y])
+
     def at(self, x: int, y: int) -> str:
         """The character of a cell."""
         return self._characters[y][x]

@@ -1,5 +1,6 @@
 """Filters as people type them: words, `!` not, `~` about, `/…/` regular expressions."""
 
+import contextlib
 import re
 from collections.abc import Callable
 
@@ -16,6 +17,23 @@ def matcher(words: str) -> Matcher:
     """
     tests = [_test(word) for word in words.split()]
     return lambda text: all(test(text) for test in tests)
+
+
+def hits(words: str, text: str) -> list[tuple[int, int]]:
+    """Where in the text the words of a filter are: first and end. What must not be there, and
+    letters that lie apart, are nowhere.
+    """
+    found: list[tuple[int, int]] = []
+    for word in words.split():
+        if len(word) > 1 and word[0] in "!~":
+            continue
+        is_pattern = word.startswith("/") and len(word) > 1
+        pattern = word.strip("/") if is_pattern else re.escape(word)
+        with contextlib.suppress(re.error):
+            found += [
+                match.span() for match in re.finditer(pattern, text, re.IGNORECASE) if match.group()
+            ]
+    return found
 
 
 def _test(word: str) -> Matcher:

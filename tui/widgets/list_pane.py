@@ -8,7 +8,7 @@ from textual.binding import BindingType
 
 from tui.paint.canvas import Canvas
 from tui.viewmodel import glyphs
-from tui.viewmodel.matching import matcher
+from tui.viewmodel.matching import hits, matcher
 from tui.widgets.pane import Pane, bindings
 
 WHEEL_ROWS = 3
@@ -88,6 +88,8 @@ class ListPane(Pane):
         for place in range(self.top, min(total, self.top + self.room)):
             y = self.head_lines + (place - self.top) * self.row_lines
             self.draw_row(canvas, y, place)
+            if self._words:
+                self._mark_hits(canvas, y)
             if self.marks and self.key_of(place) in self.marks:
                 canvas.put(0, y, glyphs.LEFT_BAR, "accent b")
                 for line in range(self.row_lines):
@@ -95,6 +97,12 @@ class ListPane(Pane):
             if place == self.cursor and self.has_cursor and self.has_focus:
                 for line in range(self.row_lines):
                     canvas.ground(y + line, "cursor")
+
+    def _mark_hits(self, canvas: Canvas, y: int) -> None:
+        """Show what the filter found; a name that was shortened may hide it."""
+        for line in range(y, min(canvas.height, y + self.row_lines)):
+            for first, end in hits(self._words, canvas.line(line)):
+                canvas.underline(line, first, end)
 
     def _keep_cursor(self, total: int) -> None:
         if self._cursor_key is not None and (

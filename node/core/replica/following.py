@@ -167,6 +167,8 @@ class Following:
             return
         self._parted = False
         self._ledger.install(image)
+        # What lay beyond, though it had been found equal, is not in this log any more.
+        self._verified = position.index
         self._caught_up(position)
 
     def _is_wanted(self, image: SnapshotImage, position: Position) -> bool:

@@ -11,11 +11,14 @@ from node.core.replica.effects import (
     HistoryDropped,
     Revalidate,
     Rewound,
+    Send,
     SnapshotInstalled,
     SnapshotNeeded,
     Write,
 )
 from node.core.replica.messages import (
+    Append,
+    AppendAck,
     AppendNack,
     SnapshotAck,
     SnapshotChunk,
@@ -23,6 +26,7 @@ from node.core.replica.messages import (
 )
 from node.core.replica.replica import Replica
 from node.core.replica.timing import Limits, Timing
+from node.core.replica.transfer import pack_image
 from node.model.ids import NodeId
 from node.model.session import Entry, EventId, Position, Session
 from tests.fakes.replica_cluster import (
@@ -448,3 +452,42 @@ def test_the_tail_is_bounded_by_its_bytes_too() -> None:
     publish_many(cluster, "a", 5)
     cluster.settle()
     assert cluster.nodes["b"].replica.last_index == replica.last_index
+
+
+def test_a_snapshot_from_below_the_fork_takes_back_what_was_found_equal_beyond_it() -> None:
+    """Else entries are acknowledged, and taken for committed, that went with the own log."""
+    me, master = NodeId("b"), NodeId("a")
+    earlier, later = Session(1, master, 1), Session(2, master, 2)
+    entries = tuple(
+        Entry(earlier, index, EventId(master, 1, index + 1), b"x") for index in range(10)
+    )
+    own = SnapshotImage(cluster=CLUSTER, position=Position(earlier, 7), state=b"", known=())
+    recovered = Recovered(
+        incarnation=1,
+        cluster=CLUSTER,
+        session=earlier,
+        term_highest=1,
+        snapshot=own,
+        entries=entries,
+    )
+    replica = Replica(me, recovered, Timing(), 0.0)
+    replica.set_peers(0.0, (master,))
+    replica.peer_up(0.0, master)
+    # Equal up to 4; but of 6, behind the own snapshot, the master has another one.
+    effects = [*replica.receive(0.1, master, Append(CLUSTER, later, Position(earlier, 4), (), -1))]
+    effects += replica.receive(0.1, master, Append(CLUSTER, later, Position(later, 6), (), -1))
+    wanted = [e.message for e in effects if isinstance(e, Send)]
+    assert any(isinstance(said, AppendNack) and said.snapshot_wanted for said in wanted)
+    image = SnapshotImage(cluster=CLUSTER, position=Position(earlier, 2), state=b"", known=())
+    packed = pack_image(image)
+    chunk = SnapshotChunk(CLUSTER, later, image.position, 0, len(packed), packed)
+    replica.receive(0.2, master, chunk)
+    assert replica.last_index == 2
+    effects = [
+        *replica.receive(0.3, master, Append(CLUSTER, later, image.position, entries[3:4], 4))
+    ]
+    (write,) = (effect for effect in effects if isinstance(effect, Write))
+    assert replica.commit_index == 3
+    effects += replica.synced(0.4, write.token)
+    acknowledged = [e.message for e in effects if isinstance(e, Send)]
+    assert [said.match for said in acknowledged if isinstance(said, AppendAck)][-1:] == [3]

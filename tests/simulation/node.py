@@ -1,6 +1,7 @@
 """One simulated node: the shell of a replica and an event order, without anything real."""
 
 import math
+from collections.abc import Collection
 from random import Random
 
 import msgspec
@@ -254,6 +255,15 @@ def sizes_of(replica: Replica) -> tuple[int, int]:
     """Messages that wait for the disk, and questions that wait for an answer."""
     reign = replica._roles.reign
     return len(replica._ledger._held), 0 if reign is None else len(reign._revalidating)
+
+
+def held_of(replica: Replica, writers: Collection[NodeId]) -> int:
+    """Proposals of these writers that wait at this master for an earlier one."""
+    reign = replica._roles.reign
+    if reign is None:
+        return 0
+    waiting = reign._reorder._writers
+    return sum(len(waiting[writer].held) for writer in writers if writer in waiting)
 
 
 def known_of(replica: Replica) -> tuple[KnownWriter, ...]:

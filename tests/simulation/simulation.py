@@ -15,7 +15,7 @@ from node.model.session import Entry, EventId, Session
 from tests.simulation.checker import Checker, ViolationError
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.faults import Faults, Mode
-from tests.simulation.node import SimulatedNode, known_of, node_ids
+from tests.simulation.node import SimulatedNode, held_of, known_of, node_ids
 from tests.simulation.world import Counts
 
 CLUSTER = ClusterId("c" * 32)
@@ -456,8 +456,9 @@ class Simulation:
             ]
             raise ViolationError(f"I9: nodes differ at the end: {shown}")
         for node in nodes:
-            figures = node.replica.figures
-            waiting = (node.order.unacknowledged, figures.orphans, figures.held)
+            # What a writer lost for good never saw committed may wait for its predecessor for ever.
+            held = held_of(node.replica, [each.id for each in nodes])
+            waiting = (node.order.unacknowledged, node.replica.figures.orphans, held)
             if waiting != (0, 0, 0) or node.replica.commit_index != node.replica.last_index:
                 raise ViolationError(
                     f"I9: {node.id} is left with outbox, orphans, held = {waiting}"

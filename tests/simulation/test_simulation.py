@@ -113,6 +113,7 @@ def test_every_invariant_holds_under_one_kind_of_fault(
         (Mode.PARTITION, 3, 20169),
         (Mode.WILD, 5, 11),  # two masters, one of which did not hear the other, in turns
         (Mode.PARTITION, 5, 20036),  # entries that all but one node knew only by snapshot
+        (Mode.PERMANENT, 2, 60000019),  # what a writer lost for good had written waits for ever
         (Mode.WILD, 2, 60001404),  # entries found equal, then given up for a snapshot from before
     ],
 )

@@ -111,7 +111,7 @@ def test_a_failure_that_stands_ends_the_pull_with_its_cause_and_remedy(
 ) -> None:
     handle.stopped_by = Failure(code="hub_gated", message="it is gated", remedy="accept its terms")
     outcome = line("model", "pull", REPO, "-o", "json")
-    assert outcome.code == 1
+    assert outcome.code == 5
     assert (outcome.error["code"], outcome.error["remedy"]) == ("hub_gated", "accept its terms")
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from node.core.pull_status import raise_failure
 from node.handle import NodeHandle
 from node.model.errors import ExoctlError, UsageError
 from node.model.register import DownloadFigures
@@ -87,8 +88,7 @@ def _download_done(handle: NodeHandle, name: str) -> Callable[[], bool]:
             if name in (record.model, record.model.rpartition("/")[2])
         ]
         for record in found:
-            if record.phase == "failed" and record.failure is not None and not record.retry_at:
-                raise ExoctlError(record.failure)
+            raise_failure(record, 0.0)
         return bool(found) and all(record.phase == "complete" for record in found)
 
     return holds

@@ -30,7 +30,7 @@ from node.io.identity import Identity, load_or_create_identity
 from node.io.log_file import LogFile, open_log
 from node.io.machine_probe import probe_figures, probe_machine
 from node.io.mdns import Discovery
-from node.io.mesh.event import PeerDown, PeerMessage, PeerUp, Received
+from node.io.mesh.event import MeshEvent, PeerDown, PeerMessage, PeerUp, Received
 from node.io.mesh.mesh import Mesh, MeshSettings
 from node.io.node_lock import LockRecord, NodeLock
 from node.io.runner_files import RunnerFiles
@@ -44,6 +44,7 @@ from node.model.register import LinkFigures, MachineFigures
 from node.model.state import State
 from node.services.admission import Admission
 from node.services.background import background_tasks
+from node.services.burst import burst
 from node.services.control_plane import ControlPlane
 from node.services.embedded import EmbeddedHandle, Surroundings
 from node.services.remote_logs import RemoteLogs
@@ -304,25 +305,30 @@ class Node:
     # -- messages ----------------------------------------------------------------------------------
 
     async def _pump(self) -> None:
-        async for event in self.mesh.received:
-            match event:
-                case PeerUp(peer=peer, name=name):
-                    _log.info("link with %s is up", name)
-                    self._links_up.add(peer)
-                    self.control.router.peer_up(peer)
-                    self.work.streams.on_peer_up(peer)
-                    self.reporter.peer_up(peer)
-                    self.reporter.gather_now("links")
-                case PeerDown(peer=peer, refused=refused, reason=reason):
-                    _log.info("link with %s is down: %s", self.control.name_of(peer), reason)
-                    self._links_up.discard(peer)
-                    self.control.router.peer_down(peer, refused=refused)
-                    self.work.streams.on_peer_down(peer)
-                    self.reporter.gather_now("links")
-                case Received(peer=peer, message=message):
-                    self._receive(peer, message)
+        received = self.mesh.received
+        async for first in received:
+            for event in burst(first, received.receive_nowait):
+                self._take(event)
             while self.control.router.overloaded:  # noqa: ASYNC110 - the disk has no bell
                 await anyio.sleep(OVERLOAD_SECONDS)
+
+    def _take(self, event: MeshEvent) -> None:
+        match event:
+            case PeerUp(peer=peer, name=name):
+                _log.info("link with %s is up", name)
+                self._links_up.add(peer)
+                self.control.router.peer_up(peer)
+                self.work.streams.on_peer_up(peer)
+                self.reporter.peer_up(peer)
+                self.reporter.gather_now("links")
+            case PeerDown(peer=peer, refused=refused, reason=reason):
+                _log.info("link with %s is down: %s", self.control.name_of(peer), reason)
+                self._links_up.discard(peer)
+                self.control.router.peer_down(peer, refused=refused)
+                self.work.streams.on_peer_down(peer)
+                self.reporter.gather_now("links")
+            case Received(peer=peer, message=message):
+                self._receive(peer, message)
 
     def _receive(self, peer: NodeId, message: PeerMessage) -> None:
         if isinstance(message, ReplicaMessage):

@@ -7,7 +7,6 @@ import pytest
 from node.model.errors import BusyError
 from tests.fakes.command_line import CommandLine
 from tests.fakes.fake_handle import MODEL, FakeHandle, make_script
-from tests.fakes.surroundings import isolate
 
 
 @pytest.fixture
@@ -15,17 +14,6 @@ def handle() -> FakeHandle:
     handle = FakeHandle()
     handle.script = [0.01, *make_script("one two three")]
     return handle
-
-
-@pytest.fixture
-def line(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    handle: FakeHandle,
-) -> CommandLine:
-    isolate(monkeypatch, tmp_path)
-    return CommandLine(handle, capsys)
 
 
 def test_each_number_of_clients_asks_at_once(line: CommandLine, handle: FakeHandle) -> None:

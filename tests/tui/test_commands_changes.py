@@ -1,7 +1,6 @@
 """Commands that change the cluster, and `wait`."""
 
 import threading
-from pathlib import Path
 
 import anyio.lowlevel
 import msgspec
@@ -43,7 +42,6 @@ from tests.fakes.fake_handle import (
     make_state,
     without_instances,
 )
-from tests.fakes.surroundings import isolate
 
 STEP_SECONDS = 0.05
 
@@ -75,17 +73,6 @@ class FoldingHandle(FakeHandle):
 @pytest.fixture
 def handle() -> FoldingHandle:
     return FoldingHandle()
-
-
-@pytest.fixture
-def line(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    handle: FoldingHandle,
-) -> CommandLine:
-    isolate(monkeypatch, tmp_path)
-    return CommandLine(handle, capsys)
 
 
 def test_load_places_waits_and_shows_the_instance(line: CommandLine, handle: FoldingHandle) -> None:

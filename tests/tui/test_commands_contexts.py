@@ -11,24 +11,7 @@ from node.model.errors import UnreachableError
 from node.model.machine import Address
 from tests.fakes.command_line import CommandLine
 from tests.fakes.fake_handle import FakeHandle, make_state, without_instances
-from tests.fakes.surroundings import isolate
 from tui.commands.yaml_text import yaml_lines
-
-
-@pytest.fixture
-def handle() -> FakeHandle:
-    return FakeHandle()
-
-
-@pytest.fixture
-def line(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    handle: FakeHandle,
-) -> CommandLine:
-    isolate(monkeypatch, tmp_path)
-    return CommandLine(handle, capsys)
 
 
 def test_a_named_cluster_is_where_commands_go(line: CommandLine, tmp_path: Path) -> None:

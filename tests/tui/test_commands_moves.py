@@ -23,7 +23,6 @@ from node.model.request import RequestPhase, RequestRecord
 from node.model.session import NO_SESSION, Entry, EventId, Session
 from tests.fakes.command_line import CommandLine
 from tests.fakes.fake_handle import ALPHA, BETA, INSTANCE, MODEL, FakeHandle, make_link, make_state
-from tests.fakes.surroundings import isolate
 from tests.tui.test_commands_changes import FoldingHandle
 
 REQUEST = RequestId("q-9d76da20821d257f")
@@ -50,17 +49,6 @@ class CountingHandle(FoldingHandle):
 @pytest.fixture
 def handle() -> CountingHandle:
     return CountingHandle()
-
-
-@pytest.fixture
-def line(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    handle: CountingHandle,
-) -> CommandLine:
-    isolate(monkeypatch, tmp_path)
-    return CommandLine(handle, capsys)
 
 
 def entry(handle: FakeHandle, index: int, event: Event) -> Entry:

@@ -30,25 +30,9 @@ from tests.fakes.fake_handle import (
     FakeHandle,
     make_state,
 )
-from tests.fakes.surroundings import isolate, pretend_terminal
+from tests.fakes.surroundings import pretend_terminal
 
 USAGE = Usage(prompt_tokens=5, output_tokens=2, cached_tokens=3, prefill_seconds=0.1)
-
-
-@pytest.fixture
-def handle() -> FakeHandle:
-    return FakeHandle()
-
-
-@pytest.fixture
-def line(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    handle: FakeHandle,
-) -> CommandLine:
-    isolate(monkeypatch, tmp_path)
-    return CommandLine(handle, capsys)
 
 
 def type_lines(monkeypatch: pytest.MonkeyPatch, text: str) -> None:

@@ -2,29 +2,10 @@
 
 from pathlib import Path
 
-import pytest
-
 from node.io.token_file import TokenFile
 from node.model.errors import UnreachableError
 from tests.fakes.command_line import CommandLine
 from tests.fakes.fake_handle import FakeHandle
-from tests.fakes.surroundings import isolate
-
-
-@pytest.fixture
-def handle() -> FakeHandle:
-    return FakeHandle()
-
-
-@pytest.fixture
-def line(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    handle: FakeHandle,
-) -> CommandLine:
-    isolate(monkeypatch, tmp_path)
-    return CommandLine(handle, capsys)
 
 
 def test_a_token_is_shown_once_listed_and_revoked(line: CommandLine, tmp_path: Path) -> None:

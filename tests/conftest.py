@@ -4,8 +4,6 @@ import signal
 
 import pytest
 
-STARTS_PROCESSES = ("e2e", "mlx", "netns")
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -13,14 +11,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write the text snapshots of the screen anew instead of comparing with them",
     )
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that start processes go one after the other beside the others; a file stays whole."""
-    for item in items:
-        starts = any(item.get_closest_marker(name) for name in STARTS_PROCESSES)
-        item.add_marker(pytest.mark.xdist_group("processes" if starts else item.path.name))
 
 
 def pytest_configure() -> None:

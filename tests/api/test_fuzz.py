@@ -18,6 +18,10 @@ from node.api.faults import ParameterError, dialect_of
 from node.api.names import instance_id, model_name, request_id
 from node.api.operation import Operation
 from node.api.operations import OPERATIONS
+from node.model.download import ModelOrder, OrderDone, PullModel
+from node.model.errors import Failure
+from node.model.ids import NodeId
+from node.model.register import DownloadFigures, DownloadRecord
 from tests.fakes.fake_handle import MODEL, FakeHandle
 
 POSTS = [operation for operation in OPERATIONS if operation.method == "POST"]
@@ -45,6 +49,21 @@ PLAUSIBLE: dict[str, Any] = {
 }
 
 
+class EmptyHub(FakeHandle):
+    """A node whose hub has nothing, which it tells at once."""
+
+    async def order(
+        self, node: NodeId, order: ModelOrder, timeout_seconds: float = 30.0
+    ) -> OrderDone:
+        if isinstance(order, PullModel):
+            failure = Failure(code="hub_not_found", message=f"{order.model} is not on the hub")
+            record = DownloadRecord(
+                model=order.model, phase="failed", bytes_done=0, bytes_total=0, failure=failure
+            )
+            self.set_register(node, DownloadFigures(downloads=(record,)))
+        return await super().order(node, order, timeout_seconds)
+
+
 async def answer_of(operation: Operation, body: bytes) -> tuple[int, bytes]:
     """Run an operation's handler on a body, without a socket between."""
     statuses: list[int] = []
@@ -69,7 +88,7 @@ async def answer_of(operation: Operation, body: bytes) -> tuple[int, bytes]:
         "path_params": dict.fromkeys(re.findall(r"\{(\w+)\}", operation.path), "q-1"),
         "state": {"request_id": "q-1"},
     }
-    context = ApiContext(FakeHandle(), Timing())
+    context = ApiContext(EmptyHub(), Timing())
     exchange = Exchange(context, scope, receive, send, dialect_of(operation.path))
 
     async def handle(exchange: Exchange) -> None:

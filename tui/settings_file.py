@@ -24,9 +24,8 @@ def _with_line(words: str, table: str, key: str, value: str) -> str:
         try:
             parse_config(after, f"{table}.{key} = {written}")
         except UsageError as raised:
-            is_syntax = raised.failure.code == "config_syntax"
-            error = raised if error is None or (not is_syntax and written == value) else error
-            error = raised if error.failure.code == "config_syntax" else error
+            if error is None or error.failure.code == "config_syntax":
+                error = raised  # that it is no TOML says less than what is wrong with the value
         else:
             return after
     assert error is not None
@@ -48,18 +47,26 @@ def _put(lines: list[str], table: str, name: str, line: str) -> str:
 
 
 def write_settings(path: Path, words: str) -> None:
-    """Put the file in place at once, or not at all.
+    """Put the file in place at once, or not at all; where it is a link, what it leads to.
+
+    Raises:
+        InternalError: it can't be written.
+    """
+    put_file(path.resolve(), words.encode())  # it may be a link into somebody's own settings
+
+
+def put_file(path: Path, content: bytes) -> None:
+    """Put a file in place at once or not at all, readable by its owner alone.
 
     Raises:
         InternalError: it can't be written.
     """
     try:
-        path = path.resolve()  # it may be a link into somebody's own settings
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".config-")
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")  # mode 600
         try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(words)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             Path(name).replace(path)

@@ -9,7 +9,7 @@ from node.api.context import ApiContext
 from node.api.exchange import Exchange
 from node.api.model_list import instance_status
 from node.api.names import instance_name, node_name, read_count, request_id
-from node.api.pages import send_page, time_limit
+from node.api.pages import local_facts, send_page, time_limit
 from node.core.lookup import find_instance, find_node
 from node.core.refusal import Refusal
 from node.handle import NodeHandle
@@ -132,8 +132,7 @@ def running_requests(handle: NodeHandle) -> list[RequestRecord]:
 async def show_cluster(context: ApiContext, exchange: Exchange) -> None:
     """The summary."""
     handle = context.handle
-    with time_limit(context.timing.call_seconds, "the node's own facts"):
-        local = await handle.local()
+    local = await local_facts(context)
     state = handle.state
     master = state.nodes.get(state.master)
     statuses = [instance_status(handle, each) for each in state.instances]
@@ -162,8 +161,7 @@ async def show_state(context: ApiContext, exchange: Exchange) -> None:
 
 async def show_local(context: ApiContext, exchange: Exchange) -> None:
     """Facts of the node that answers."""
-    with time_limit(context.timing.call_seconds, "the node's own facts"):
-        local = await context.handle.local()
+    local = await local_facts(context)
     await send_page(context, exchange, "LocalView", [local])
 
 

@@ -9,7 +9,7 @@ from node.api.context import ApiContext
 from node.api.exchange import Exchange
 from node.api.faults import ParameterError
 from node.api.names import model_name, node_name, read_seconds
-from node.api.pages import send_page, time_limit
+from node.api.pages import local_facts, send_page, time_limit
 from node.core.hub_files import is_revision
 from node.core.lookup import find_node
 from node.model.download import (
@@ -48,8 +48,7 @@ async def start_downloads(context: ApiContext, exchange: Exchange) -> None:
     model = model_name("model", body.model)
     nodes = tuple(_node(context, name) for name in body.nodes)
     if not nodes:
-        with time_limit(context.timing.call_seconds, "the node's own facts"):
-            nodes = ((await context.handle.local()).node,)
+        nodes = ((await local_facts(context)).node,)
     order = PullModel(
         model=model,
         revision=body.revision,
@@ -108,12 +107,23 @@ async def describe_model(context: ApiContext, exchange: Exchange) -> None:
     await send_page(context, exchange, "ModelCard", [card])
 
 
+async def carry_out(
+    context: ApiContext, node: NodeId, order: ModelOrder, seconds: float = ORDER_SECONDS
+) -> OrderDone:
+    """Have a node carry out an order within a time.
+
+    Raises:
+        ExoctlError: it refuses, can't, or has not answered.
+    """
+    with time_limit(seconds + GRACE_SECONDS, msgspec.structs.asdict(order).get("model", "it")):
+        return await context.handle.order(node, order, seconds)
+
+
 async def _order(
     context: ApiContext, exchange: Exchange, node: NodeId, order: ModelOrder
 ) -> OrderDone:
     seconds = read_seconds(exchange.query, "timeout", ORDER_SECONDS, ORDER_SECONDS_MAX)
-    with time_limit(seconds + GRACE_SECONDS, msgspec.structs.asdict(order).get("model", "it")):
-        return await context.handle.order(node, order, seconds)
+    return await carry_out(context, node, order, seconds)
 
 
 def _node(context: ApiContext, name: str) -> NodeId:
@@ -125,5 +135,4 @@ async def _named(context: ApiContext, exchange: Exchange) -> NodeId:
     name = exchange.query.get("node", "")
     if name:
         return _node(context, name)
-    with time_limit(context.timing.call_seconds, "the node's own facts"):
-        return (await context.handle.local()).node
+    return (await local_facts(context)).node

@@ -11,7 +11,7 @@ from node.api.names import model_name
 from node.api.ollama_order import LATEST
 from node.api.ollama_reply import timestamp
 from node.api.openai_order import ModelName
-from node.api.pages import time_limit
+from node.api.pages import local_facts
 from node.model.card import ModelCard
 from node.model.ids import ModelId
 from node.model.instance import Instance
@@ -141,8 +141,7 @@ async def show(context: ApiContext, exchange: Exchange) -> None:
 
 async def show_version(context: ApiContext, exchange: Exchange) -> None:
     """Answer with this node's version."""
-    with time_limit(context.timing.call_seconds, "the node's own facts"):
-        local = await context.handle.local()
+    local = await local_facts(context)
     await exchange.answer(msgspec.json.encode(OllamaVersion(version=local.version)))
 
 

@@ -6,16 +6,16 @@ from msgspec import UNSET, UnsetType
 
 from node.api.context import ApiContext
 from node.api.exchange import Exchange
-from node.api.model_orders import ORDER_SECONDS
+from node.api.model_orders import carry_out
 from node.api.names import model_name
 from node.api.ollama_order import LATEST
 from node.api.openai_order import ModelName, Refusals
-from node.api.pages import time_limit
+from node.api.pages import local_facts
 from node.core.pull_status import download_record, is_whole, raise_failure
 from node.io.clock import monotonic
-from node.model.download import ModelOrder, PullModel, RemoveModel
+from node.model.download import PullModel, RemoveModel
 from node.model.errors import NotFoundError, TimeoutExpiredError
-from node.model.ids import ModelId, NodeId
+from node.model.ids import ModelId
 from node.model.register import DownloadRecord, ModelFigures
 from node.wire.surface import NDJSON
 
@@ -69,9 +69,8 @@ async def pull(context: ApiContext, exchange: Exchange) -> None:
     order = exchange.decode(OllamaPullOrder)
     _REFUSALS.check(order)
     model = _model(order)
-    with time_limit(context.timing.call_seconds, "the node's own facts"):
-        node = (await context.handle.local()).node
-    await _order(context, node, model, PullModel(model=model, companions=(node,)))
+    node = (await local_facts(context)).node
+    await carry_out(context, node, PullModel(model=model, companions=(node,)))
     streams = order.stream is not False
     began, last = monotonic(), None
     while not is_whole(context.handle.registers, node, model):
@@ -106,13 +105,8 @@ async def delete(context: ApiContext, exchange: Exchange) -> None:
     if not holders:
         raise NotFoundError.because("model_not_found", f"no node has the model {model!r}")
     for node in holders:
-        await _order(context, node, model, RemoveModel(model=model))
+        await carry_out(context, node, RemoveModel(model=model))
     await exchange.answer(b"")
-
-
-async def _order(context: ApiContext, node: NodeId, model: ModelId, order: ModelOrder) -> None:
-    with time_limit(ORDER_SECONDS, model):
-        await context.handle.order(node, order, ORDER_SECONDS)
 
 
 def _model(order: OllamaPullOrder | OllamaDeleteOrder) -> ModelId:

@@ -21,7 +21,7 @@ from node.api.openai_chat_order import ChatOrder
 from node.api.openai_completions import Completion, CompletionOrder, complete_text
 from node.api.openapi import build_document
 from node.api.operation import Handler, Operation, QueryParameter
-from node.api.pages import time_limit
+from node.api.pages import local_facts
 from node.handle import Invite, LocalView, LogLine, Rotation
 from node.model.card import ModelCard
 from node.model.command import Accepted, Answer, Command
@@ -124,8 +124,7 @@ def _order(
 
 
 async def _show_document(context: ApiContext, exchange: Exchange) -> None:
-    with time_limit(context.timing.call_seconds, "the node's own facts"):
-        local = await context.handle.local()
+    local = await local_facts(context)
     document = build_document(OPERATIONS, local.version)
     await exchange.answer(msgspec.json.encode(document))
 

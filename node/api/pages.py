@@ -10,6 +10,7 @@ from node.api.context import ApiContext
 from node.api.exchange import Exchange
 from node.api.names import read_flag
 from node.api.people import to_people
+from node.handle import LocalView
 from node.model.errors import TimeoutExpiredError
 from node.wire.surface import EXACT, Page
 
@@ -43,3 +44,13 @@ def time_limit(seconds: float, what: str) -> Generator[None]:
             f"no answer to {what} within {seconds:g} s",
             "it may still be carried out: look before you ask again",
         )
+
+
+async def local_facts(context: ApiContext) -> LocalView:
+    """What the node that answers says of itself.
+
+    Raises:
+        TimeoutExpiredError: it did not within the time of a call.
+    """
+    with time_limit(context.timing.call_seconds, "the node's own facts"):
+        return await context.handle.local()

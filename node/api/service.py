@@ -4,7 +4,7 @@ import msgspec
 
 from node.api.context import ApiContext
 from node.api.exchange import Exchange
-from node.api.pages import time_limit
+from node.api.pages import local_facts
 from node.model.ids import NodeId
 from node.model.register import RouterFigures
 
@@ -49,8 +49,7 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True):
 
 async def show_welcome(context: ApiContext, exchange: Exchange) -> None:
     """Answer what this is, to people and programs that only know host and port."""
-    with time_limit(context.timing.call_seconds, "the node's own facts"):
-        local = await context.handle.local()
+    local = await local_facts(context)
     welcome = Welcome(name=local.name, version=local.version)
     body = msgspec.json.format(msgspec.json.encode(welcome), indent=2)
     await exchange.answer(body + b"\n")
@@ -58,8 +57,7 @@ async def show_welcome(context: ApiContext, exchange: Exchange) -> None:
 
 async def show_health(context: ApiContext, exchange: Exchange) -> None:
     """Answer that the process lives."""
-    with time_limit(context.timing.call_seconds, "the node's own facts"):
-        local = await context.handle.local()
+    local = await local_facts(context)
     router = _router(context, local.node)
     health = Health(
         node=local.node,
@@ -72,8 +70,7 @@ async def show_health(context: ApiContext, exchange: Exchange) -> None:
 
 async def show_readiness(context: ApiContext, exchange: Exchange) -> None:
     """Answer whether a master is known."""
-    with time_limit(context.timing.call_seconds, "the node's own facts"):
-        local = await context.handle.local()
+    local = await local_facts(context)
     router = _router(context, local.node)
     looking = router is not None and router.role == "looking"
     master = "" if looking else context.handle.state.master

@@ -1,8 +1,5 @@
 """Clusters that the command line knows by name: where a node of each answers, and the token."""
 
-import contextlib
-import os
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +7,8 @@ import msgspec
 from msgspec import Meta
 
 from node.config import config_file
-from node.model.errors import InternalError, NotFoundError, UsageError
+from node.model.errors import NotFoundError, UsageError
+from tui.settings_file import put_file
 
 FILE_NAME = "contexts.json"
 CONTEXTS_MAX = 100
@@ -78,23 +76,8 @@ def write_contexts(contexts: Contexts) -> None:
     Raises:
         InternalError: it can't be written.
     """
-    path = contexts_file()
     body = msgspec.json.format(msgspec.json.encode(contexts), indent=2)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".contexts-")  # mode 600
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(body + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                Path(name).unlink()
-            raise
-    except OSError as error:
-        raise InternalError.because("not_written", f"{path}: {error.strerror}") from error
+    put_file(contexts_file(), body + b"\n")
 
 
 def chosen_context(name: str | None) -> ClusterContext | None:

@@ -52,7 +52,7 @@ def master_show(console: Console) -> None:
             rows.append(
                 (
                     record.name,
-                    role if state.master else "follower",
+                    role,
                     node_word(record),
                     "yes" if synced else "no",
                     NOTHING if router is None else str(router.index_applied),

@@ -99,12 +99,9 @@ def _facts(
     handle: NodeHandle, record: RequestRecord, instance: Instance | None
 ) -> tuple[tuple[str, str], ...]:
     row = dict(zip((column.title for column in _COLUMNS), _row(handle, record), strict=True))
-    facts = [(title.lower(), value) for title, value in row.items() if value]
+    facts = [(title.lower(), value) for title, value in row.items() if value and title != "PROMPT"]
     prefilled = f"{record.prefilled_tokens} of {record.prompt_tokens} tokens read"
     facts.append(("prompt", prefilled))
-    facts = [
-        fact for place, fact in enumerate(facts) if fact[0] != "prompt" or place == len(facts) - 1
-    ]
     facts.append(("started", rfc3339(record.started_at) or NOTHING))
     if record.ended_at:
         facts.append(("ended", rfc3339(record.ended_at) or NOTHING))

@@ -1,5 +1,6 @@
 """Failures as HTTP answers: status, headers, and the body in the dialect of the path."""
 
+import math
 from typing import Protocol
 
 import msgspec
@@ -8,7 +9,9 @@ from node.model.errors import BusyError, ExoctlError, Failure, InternalError, Re
 from node.wire.surface import Fault, FaultBody, kind_of
 
 RETRY_SECONDS = 5
-"""What `Retry-After` says where there is no capacity."""
+"""What `Retry-After` says where there is no capacity and nobody knows for how long."""
+RETRY_SECONDS_MAX = 600
+"""And at most: in ten minutes much may be otherwise."""
 CLIENT_CLOSED_STATUS = 499
 """A generation that was cancelled: not worth a retry, and no fault of either side."""
 INTERNAL_TEXT = "exoctl made a mistake; its log says where"
@@ -50,12 +53,20 @@ def status_of(error: ExoctlError) -> int:
 def headers_of(error: ExoctlError) -> list[tuple[bytes, bytes]]:
     """Headers that go with an error."""
     if status_of(error) in (429, 503):
-        return [(b"retry-after", b"%d" % RETRY_SECONDS)]
+        return [
+            (b"retry-after", b"%d" % (math.ceil(_retry_seconds(error.failure)) or RETRY_SECONDS))
+        ]
     if status_of(error) == 401:
         return [(b"www-authenticate", b"Bearer")]
     if status_of(error) in (408, 413):
         return [(b"connection", b"close")]  # the rest of the body is not wanted
     return []
+
+
+def _retry_seconds(failure: Failure) -> float:
+    """What the failure says, within bounds; 0 where it says nothing, or no number."""
+    known = failure.retry_seconds > 0
+    return min(failure.retry_seconds, RETRY_SECONDS_MAX) if known else 0.0
 
 
 def internal_error() -> ExoctlError:
@@ -93,6 +104,7 @@ class ClusterDialect:
                     node=failure.node,
                     kind="UsageError" if isinstance(error, ParameterError) else kind_of(error),
                     param=error.param if isinstance(error, ParameterError) else "",
+                    retry_seconds=_retry_seconds(failure),
                 )
             )
         )

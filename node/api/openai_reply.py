@@ -20,6 +20,12 @@ class CachedTokens(msgspec.Struct, frozen=True):
     cached_tokens: int
 
 
+class ReasoningTokens(msgspec.Struct, frozen=True):
+    """Part of the answer that was spent on thinking."""
+
+    reasoning_tokens: int
+
+
 class UsageCounts(msgspec.Struct, frozen=True, kw_only=True):
     """OpenAI's usage object."""
 
@@ -27,6 +33,7 @@ class UsageCounts(msgspec.Struct, frozen=True, kw_only=True):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: CachedTokens
+    completion_tokens_details: ReasoningTokens
 
 
 class ReplyWriter(Protocol):
@@ -83,6 +90,7 @@ def count_usage(context: ApiContext, usages: list[Usage], prompts: int) -> Usage
         completion_tokens=output,
         total_tokens=prompt + output,
         prompt_tokens_details=CachedTokens(sum(usage.cached_tokens for usage in usages[::share])),
+        completion_tokens_details=ReasoningTokens(sum(usage.reasoning_tokens for usage in usages)),
     )
 
 

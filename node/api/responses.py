@@ -273,5 +273,5 @@ def _usage(usage: Usage) -> ResponseUsage:
         output_tokens=usage.output_tokens,
         total_tokens=usage.prompt_tokens + usage.output_tokens,
         input_tokens_details={"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
-        output_tokens_details={"reasoning_tokens": 0},
+        output_tokens_details={"reasoning_tokens": usage.reasoning_tokens},
     )

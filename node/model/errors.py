@@ -27,6 +27,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """What the person can do next; empty where nothing would help."""
     node: str = ""
     """Name of the node where it happened."""
+    retry_seconds: float = 0.0
+    """When trying again is likely to help, by what was measured; 0 where nothing is known."""
 
 
 class ExoctlError(Exception):

@@ -95,6 +95,8 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     prefill_seconds: float = 0.0
     """From the start of prefill to the first token."""
     decode_seconds: float = 0.0
+    reasoning_tokens: int = 0
+    """Those of the output tokens that were spent on thinking, the marker of its end among them."""
 
 
 class Queued(msgspec.Struct, frozen=True, tag=True, kw_only=True):

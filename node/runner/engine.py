@@ -30,6 +30,8 @@ FAULT_SECONDS = 10.0
 SPEED_SECONDS = 5.0
 SERVICES_KEPT = 16
 """Requests whose time tells how long the next ones wait."""
+WAIT_SECONDS_LEAST = 0.1
+"""A shorter wait is told as this: 0 says that nothing is known."""
 WARM_UP_TOKENS = 9
 """Eight of them at once, then one by one."""
 ENDS_RUNNER = (ExoctlError, StopAskedError)
@@ -133,6 +135,7 @@ class Engine:
                 f"{len(self._running)} requests run and {len(self._waiting)} wait, of"
                 f" {self._settings.queue_max} at most{self._wait_text()}",
                 "try again in a while, or start another instance",
+                retry_seconds=self._wait_seconds(0),
             )
             self._emit(request.id, refused)
             return
@@ -283,7 +286,7 @@ class Engine:
         if not self._service_seconds:
             return 0.0
         each = sum(self._service_seconds) / len(self._service_seconds)
-        return round(each * (ahead + 1) / self._batch_max, 1)
+        return max(WAIT_SECONDS_LEAST, round(each * (ahead + 1) / self._batch_max, 1))
 
     def _prefill_growth(self, response: Any) -> int:
         generation = self._running.get(response.uid)

@@ -55,7 +55,11 @@ def stopped_failure() -> Failure:
     )
 
 
-def request_refused(kind: type[ExoctlError], code: str, message: str, remedy: str = "") -> Failed:
+def request_refused(
+    kind: type[ExoctlError], code: str, message: str, remedy: str = "", retry_seconds: float = 0.0
+) -> Failed:
     """The only item of a request that is not taken."""
-    failure = short_failure(Failure(code=code, message=message, remedy=remedy))
+    failure = short_failure(
+        Failure(code=code, message=message, remedy=remedy, retry_seconds=retry_seconds)
+    )
     return Failed(kind=kind.__name__, failure=failure)

@@ -169,6 +169,7 @@ class Generation:
             queue_seconds=admitted - self._arrived,
             prefill_seconds=first - admitted,
             decode_seconds=now - first,
+            reasoning_tokens=self._text.reasoning_tokens,
         )
 
 

@@ -81,9 +81,12 @@ class OutputText:
         self.called_tools = False
         self.stop_text = ""
         """The stop string that was met."""
+        self.reasoning_tokens = 0
+        """Tokens that came while the model was thinking."""
 
     def add(self, token: int) -> Piece:
         """Take one token."""
+        self.reasoning_tokens += self._state[0] == REASONING
         return self._take(self._detokenizer.add(token))
 
     def finish(self) -> Piece:

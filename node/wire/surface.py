@@ -42,10 +42,17 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = "InternalError"
     param: str = ""
     """JSON path or name of the faulty parameter, where there is one."""
+    retry_seconds: float = 0.0
 
     def to_error(self) -> ExoctlError:
         """The exception that it stood for."""
-        failure = Failure(code=self.code, message=self.message, remedy=self.remedy, node=self.node)
+        failure = Failure(
+            code=self.code,
+            message=self.message,
+            remedy=self.remedy,
+            node=self.node,
+            retry_seconds=self.retry_seconds,
+        )
         return error_of_kind(self.kind, failure)
 
 

@@ -14,6 +14,7 @@ from node.api.openai_completions import CompletionOrder
 from node.model.errors import (
     BusyError,
     ExoctlError,
+    Failure,
     InternalError,
     NotFoundError,
     TimeoutExpiredError,
@@ -279,6 +280,18 @@ async def test_a_failure_before_the_first_token_is_a_status(
         assert ("retry-after" in answer.headers) == (status in (429, 503))
 
 
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(0.0, "5"), (0.2, "1"), (41.3, "42"), (1e9, "600"), (float("nan"), "5")]
+)
+async def test_who_is_refused_for_now_is_told_when_to_come_again(
+    handle: FakeHandle, http: httpx2.AsyncClient, seconds: float, told: str
+) -> None:
+    failure = Failure(code="queue_full", message="64 wait", retry_seconds=seconds)
+    handle.script = [Failed(kind="BusyError", failure=failure)]
+    answer = await http.post(PATH, json=order())
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, told)
+
+
 async def test_a_failure_after_the_first_token_is_an_event_and_the_end(
     handle: FakeHandle, http: httpx2.AsyncClient
 ) -> None:
@@ -452,9 +465,13 @@ async def test_tools_of_a_model_that_can_not_call_are_refused(
 async def test_reasoning_is_apart_from_the_text(
     handle: FakeHandle, http: httpx2.AsyncClient
 ) -> None:
-    handle.script = [Delta(index=0, reasoning="hm"), Delta(index=1, text="yes"), *finish()]
-    message = (await http.post(PATH, json=order())).json()["choices"][0]["message"]
+    usage = Usage(prompt_tokens=5, output_tokens=2, reasoning_tokens=1)
+    end = Finished(reason=FinishReason.STOP, usage=usage)
+    handle.script = [Delta(index=0, reasoning="hm"), Delta(index=1, text="yes"), end]
+    answer = (await http.post(PATH, json=order())).json()
+    message = answer["choices"][0]["message"]
     assert (message["reasoning_content"], message["content"]) == ("hm", "yes")
+    assert answer["usage"]["completion_tokens_details"] == {"reasoning_tokens": 1}
 
 
 async def test_a_cancelled_generation_is_no_answer(

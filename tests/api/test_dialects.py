@@ -31,7 +31,7 @@ CALLING: list[Step] = [
     Delta(index=2, tool_calls=(CALL,)),
     Finished(
         reason=FinishReason.TOOL_CALLS,
-        usage=Usage(prompt_tokens=10, output_tokens=5, cached_tokens=4),
+        usage=Usage(prompt_tokens=10, output_tokens=5, cached_tokens=4, reasoning_tokens=2),
     ),
 ]
 
@@ -242,6 +242,7 @@ async def test_a_response_with_a_call_and_what_came_of_an_earlier_one(
     assert [item["type"] for item in answer["output"]] == ["reasoning", "message", "function_call"]
     assert answer["output"][2]["arguments"] == '{"a": 1}'
     assert answer["usage"]["input_tokens_details"]["cached_tokens"] == 4
+    assert answer["usage"]["output_tokens_details"] == {"reasoning_tokens": 2}
     (request,) = handle.generations
     assert request.messages == (
         Message(role="system", content="Brief."),

@@ -176,7 +176,7 @@ async def test_a_refusal_comes_back_with_its_numbers(handle: FakeHandle, server:
     "error",
     [
         NotFoundError.because("a", "b", "c", "alpha"),
-        BusyError.because("queue_full", "8 wait"),
+        BusyError(Failure(code="queue_full", message="8 wait", retry_seconds=7.5)),
         TimeoutExpiredError.because("late", "no answer"),
         NoFitError.because("no_fit", "9 > 4"),
         RefusedError.because("no", "never"),

@@ -149,6 +149,8 @@ def test_those_who_wait_are_told_for_how_long(make: Any, monkeypatch: pytest.Mon
     waits = [item.wait_seconds for item in (items["b"][0], items["c"][0])]
     each = took.prefill_seconds + took.decode_seconds
     assert waits == pytest.approx([each, 2 * each], abs=0.11)
+    assert refused.failure.retry_seconds == pytest.approx(each, abs=0.11)
+    assert refused.failure.retry_seconds > 0
 
 
 @pytest.mark.parametrize("place", ["queued", "running"])

@@ -125,6 +125,20 @@ def test_reasoning_that_the_template_began_is_apart_too(thinking: Tokenizer) -> 
     assert (whole.reasoning, whole.text) == ("cut short", "")
 
 
+@pytest.mark.parametrize(
+    ("prompt", "text", "thought"),
+    [("", "It is.", ""), ("", "<think>hm</think>yes", "hm</think>"),
+     ("q<think>", "so</think>yes", "so</think>"), ("q<think>", "cut", "cut")],
+)  # fmt: skip
+def test_tokens_of_thinking_are_counted(
+    thinking: Tokenizer, prompt: str, text: str, thought: str
+) -> None:
+    output = OutputText(thinking, list(thinking.encode(prompt)), (), [])
+    for token in thinking.encode(text):
+        output.add(token)
+    assert output.reasoning_tokens == len(thinking.encode(thought))
+
+
 def test_a_stop_string_counts_in_reasoning_as_well(thinking: Tokenizer) -> None:
     whole, _ = run(thinking, "<think>one STOP two</think>", stop=("STOP",))
     assert (whole.reasoning, whole.stopped) == ("one ", True)

@@ -15,7 +15,7 @@ from tui.widgets.painted import Parts
 from tui.widgets.pane import Pane, bindings
 from tui.widgets.topology_card import CardLook, draw_card
 from tui.widgets.topology_matrix import draw_matrix
-from tui.widgets.topology_rows import draw_rows
+from tui.widgets.topology_rows import draw_rows, others_of
 
 WEIGHTS = {"thunderbolt": "heavy", "wifi": "dashed", "vpn": "dashed"}
 """How a link is drawn, by its medium; thin where it is not named."""
@@ -113,6 +113,7 @@ class TopologyPane(Pane):
             row = rows[card.node]
             look = CardLook(
                 runs=tuple(run for run in ring.runs if run.node == row.node) if ring else (),
+                others=others_of(self.context.view.placements, ring, row.node),
                 speeds=self.context.store.node_values(row.node, "speed"),
                 loads=self.context.store.node_values(row.node, "load"),
                 is_chosen=row.node == self.context.chosen_node and self.has_focus,

@@ -10,7 +10,11 @@ from tui.viewmodel.rows import SYMBOLS, NodeRow, Run
 from tui.viewmodel.topology_layout import Card, Layout
 
 Place = tuple[int, int]
+Other = tuple[str, Run]
+"""A model's name, and the node's run of its layers."""
 LABEL_CELLS = 4
+MODEL_CELLS_MIN = 6
+"""A model's name in fewer cells says nothing."""
 
 
 class CardLook(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,6 +22,8 @@ class CardLook(msgspec.Struct, frozen=True, kw_only=True):
 
     runs: tuple[Run, ...] = ()
     """The node's part of the ring that is drawn."""
+    others: tuple[Other, ...] = ()
+    """What it holds of other instances."""
     speeds: tuple[float, ...] = ()
     """Tokens a second of late."""
     loads: tuple[float, ...] = ()
@@ -26,8 +32,24 @@ class CardLook(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def layers(self) -> str:
-        """Its layer ranges."""
-        return " ".join(text.layers(run.first_layer, run.end_layer) for run in self.runs)
+        """Its layer ranges in this ring; those in other ones where it has no part in it."""
+        runs = self.runs or tuple(run for _, run in self.others)
+        return " ".join(text.layers(run.first_layer, run.end_layer) for run in runs)
+
+    def holding(self, width: int) -> tuple[str, str]:
+        """What the node holds, and a word on it, as far as both fit.
+
+        Where it holds nothing of the ring that is drawn, the word is the other model's name.
+        """
+        if not self.layers:
+            return "no layers", ""
+        if self.runs:
+            word = text.plural(sum(run.layer_count for run in self.runs), "layer")
+            word += f" +{len(self.others)}" if self.others else ""
+            return text.shorten(self.layers, width - len(word) - 1), word
+        room = width - len(self.layers) - 4
+        model = text.middle(self.others[0][0], room) if room >= MODEL_CELLS_MIN else ""
+        return text.shorten(self.layers, width), f"of {model}" if model else ""
 
 
 def draw_card(canvas: Canvas, layout: Layout, card: Card, row: NodeRow, look: CardLook) -> None:
@@ -74,7 +96,7 @@ def _draw_body(canvas: Canvas, at: Place, size: Place, row: NodeRow, look: CardL
         room = width - LABEL_CELLS - len(look.layers) - 1
         canvas.put(x, y, "mem", "dim")
         bar(canvas, (x + LABEL_CELLS, y), room, row.memory_fraction, memory_ink)
-        canvas.right(x + width, y, look.layers, f"{row.hue} b")
+        canvas.right(x + width, y, look.layers, _layers_ink(row, look))
         return
     used = text.memory_pair(row.memory_used, row.memory_total)
     _label(canvas, at, width, "mem", used)
@@ -92,11 +114,12 @@ def _draw_body(canvas: Canvas, at: Place, size: Place, row: NodeRow, look: CardL
         _draw_layers(canvas, (x, y + 4), width, row, look)
         return
     layers = look.layers or "no layers"
+    layers = text.shorten(layers, width)
     warmth = _warmth(row) or row.chip
     if len(warmth) + len(layers) + 1 > width:
         warmth = warmth.partition(" ")[0]
     canvas.put(x, y + 2, warmth, "dim", width - len(layers) - 1)
-    canvas.right(x + width, y + 2, layers, f"{row.hue} b" if look.runs else "faint")
+    canvas.right(x + width, y + 2, layers, _layers_ink(row, look))
 
 
 def _draw_tall(canvas: Canvas, at: Place, size: Place, row: NodeRow, look: CardLook) -> None:
@@ -145,12 +168,16 @@ def _draw_speed(
 
 def _draw_layers(canvas: Canvas, at: Place, width: int, row: NodeRow, look: CardLook) -> None:
     x, y = at
-    if not look.runs:
-        canvas.put(x, y, "no layers", "faint")
-        return
-    number = sum(run.layer_count for run in look.runs)
-    canvas.put(x, y, text.shorten(look.layers, width - 10), f"{row.hue} b")
-    canvas.right(x + width, y, text.plural(number, "layer"), "dim")
+    held, word = look.holding(width)
+    canvas.put(x, y, held, _layers_ink(row, look))
+    canvas.right(x + width, y, word, "dim")
+
+
+def _layers_ink(row: NodeRow, look: CardLook) -> str:
+    """Bright for the ring that is drawn, dimmer for layers of others."""
+    if not look.layers:
+        return "faint"
+    return f"{row.hue} b" if look.runs else f"{row.hue}"
 
 
 def _warmth(row: NodeRow) -> str:

@@ -1,10 +1,13 @@
 """The topology where cards do not fit: a row for each node with the hop to the next."""
 
+from collections.abc import Sequence
+
+from node.model.ids import NodeId
 from tui.context import Context
 from tui.paint.bars import line
 from tui.paint.canvas import Canvas
 from tui.viewmodel import glyphs, text
-from tui.viewmodel.rows import SYMBOLS, NodeRow, PlacementRow
+from tui.viewmodel.rows import SYMBOLS, NodeRow, PlacementRow, Run
 
 NAME_CELLS = 12
 MEDIUM_WORDS = {
@@ -61,9 +64,45 @@ def _draw_row(
     if wide and row.watts is not None:
         canvas.right(41, y, f"{row.watts:.0f} W", "dim")
     runs = [run for run in ring.runs if run.node == row.node] if ring else []
-    layers = text.layers(runs[0].first_layer, runs[0].end_layer) if runs else glyphs.EM_DASH
-    canvas.put(43 if wide else 36, y, layers, f"{row.hue} b" if runs else "faint")
-    _draw_hop(canvas, (53 if wide else 46, y), row, ring, context)
+    others = others_of(context.view.placements, ring, row.node)
+    x, hop = (43, 53) if wide else (36, 46)
+    if runs:
+        layers = text.layers(runs[0].first_layer, runs[0].end_layer)
+        canvas.put(x, y, layers, f"{row.hue} b")
+    elif others:
+        _draw_others(canvas, (x, y), hop, others, row)
+    else:
+        canvas.put(x, y, glyphs.EM_DASH, "faint")
+    _draw_hop(canvas, (hop, y), row, ring, context)
+
+
+def others_of(
+    rows: Sequence[PlacementRow], ring: PlacementRow | None, node: NodeId
+) -> tuple[tuple[str, Run], ...]:
+    """What a node holds of instances other than the ring that is drawn, each with its model;
+    one that failed holds nothing.
+    """
+    return tuple(
+        (row.model, run)
+        for row in rows
+        if row.level != "bad" and (ring is None or row.instance != ring.instance)
+        for run in row.runs
+        if run.node == node
+    )
+
+
+def _draw_others(
+    canvas: Canvas,
+    at: tuple[int, int],
+    hop: int,
+    others: tuple[tuple[str, Run], ...],
+    row: NodeRow,
+) -> None:
+    """Layers of another instance, and where the next hop would stand, whose they are."""
+    model, run = others[0]
+    more = f" +{len(others) - 1}" if len(others) > 1 else ""
+    canvas.put(*at, text.layers(run.first_layer, run.end_layer) + more, f"{row.hue}")
+    canvas.put(hop, at[1], text.shorten(f"of {model}", canvas.width - hop), "dim")
 
 
 def _draw_hop(

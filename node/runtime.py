@@ -315,7 +315,8 @@ class Node:
     def _take(self, event: MeshEvent) -> None:
         match event:
             case PeerUp(peer=peer, name=name):
-                _log.info("link with %s is up", name)
+                is_member = peer in self.control.state().nodes
+                _log.info("link with %s is up", self.control.name_of(peer) if is_member else name)
                 self._links_up.add(peer)
                 self.control.router.peer_up(peer)
                 self.work.streams.on_peer_up(peer)
@@ -424,9 +425,10 @@ class Node:
         trouble = self.control.router.disk_trouble()
         if trouble:
             waiting.append(f"the disk: {trouble}")
+        record = self.control.state().nodes.get(self.node)
         return LocalView(
             node=self.node,
-            name=self.name,
+            name=record.name if record is not None and record.own_name else self.name,
             version=__version__,
             process_id=os.getpid(),
             started_at=self._started_at,

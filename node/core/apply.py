@@ -201,8 +201,13 @@ def _admitted(state: State, event: NodeAdmitted, entry: Entry) -> State:
 
 def _revoked(state: State, event: NodeRevoked) -> State:
     revoked = _with(_without(state.revoked, event.node), event.node, event.reason)
+    record = state.nodes.get(event.node)
+    former = state.former
+    if record is not None:
+        former = _newest(_with(_without(former, event.node), event.node, record.name), REVOKED_MAX)
     return replace(
         state,
+        former=former,
         revoked=_newest(revoked, REVOKED_MAX),
         nodes=_without(state.nodes, event.node),
         in_sync=tuple(node for node in state.in_sync if node != event.node),

@@ -12,6 +12,7 @@ import msgspec
 from node.core.annotate import label_node, name_node, name_problem
 from node.core.facts import Facts
 from node.core.lookup import find_instance, find_node
+from node.core.naming import name_of
 from node.core.placement.layers import Costs
 from node.core.placement.plan import plan
 from node.core.placement.wish import check, find_card, preparing_on, resolve
@@ -192,7 +193,7 @@ def _restart(state: State, instance: Instance, asked_by: NodeId) -> Decision:
         )
     records = [state.nodes.get(node) for node in instance.nodes]
     absent = [
-        short(node) if record is None else record.name
+        name_of(state, node)
         for node, record in zip(instance.nodes, records, strict=True)
         if record is None or record.lost
     ]
@@ -204,11 +205,10 @@ def _restart(state: State, instance: Instance, asked_by: NodeId) -> Decision:
             f"wait until it is back, or stop {key} and place the model on other nodes",
             absent[0],
         )
-    asker = state.nodes.get(asked_by)
     event = RunnerRestartRequested(
         instance=key,
         attempt=next_attempt(state, instance),
-        reason=f"asked for on {asker.name if asker else short(asked_by)}",
+        reason=f"asked for on {name_of(state, asked_by)}",
     )
     return Decided((event,), key)
 
@@ -222,11 +222,10 @@ def _step_down(state: State) -> Decision:
         if node != master and node in state.nodes and not state.nodes[node].lost
     ]
     if not others:
-        record = state.nodes.get(master)
         return refusal(
             ConflictError,
             "no_successor",
-            f"no other node could take over from {record.name if record else short(master)}:"
+            f"no other node could take over from {name_of(state, master)}:"
             f" {len(state.nodes) - 1} others are members, none of them up and in sync",
             "start another node, and wait until `exoctl cluster status` shows it in sync",
         )

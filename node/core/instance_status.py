@@ -5,8 +5,9 @@ from typing import Literal, assert_never
 
 import msgspec
 
+from node.core.naming import name_of
 from node.model.errors import Failure
-from node.model.ids import InstanceId, NodeId, RunnerId, short
+from node.model.ids import InstanceId, NodeId, RunnerId
 from node.model.instance import Instance, RunnerPhase, RunnerRecord, Shard
 from node.model.register import Register, RunnerFigures, RunnerProgress
 from node.model.state import State
@@ -84,8 +85,7 @@ def _stages(
         record = state.runners.get(shard.runner)
         if record is not None and record.attempt < wanted and not instance.removing:
             record = None
-        node = state.nodes.get(shard.node)
-        name = short(shard.node) if node is None else node.name
+        name = name_of(state, shard.node)
         stages.append(_Stage(shard, name, record, _progress(registers, shard)))
     return stages
 

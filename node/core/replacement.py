@@ -4,10 +4,10 @@ from msgspec.structs import replace
 
 from node.core.decide import Ids, make_instance
 from node.core.facts import Facts
+from node.core.naming import name_of
 from node.core.placement.plan import plan
 from node.model.errors import Failure
 from node.model.event import InstanceReplaced, InstanceStranded
-from node.model.ids import short
 from node.model.instance import Instance
 from node.model.register import MachineFigures
 from node.model.state import State
@@ -100,7 +100,5 @@ def _is_lost(state: State, node: str) -> bool:
 def _lost_names(state: State, instance: Instance) -> str:
     records = [(node, state.nodes.get(node)) for node in dict.fromkeys(instance.nodes)]
     return ", ".join(
-        record.name if record is not None else short(node)
-        for node, record in records
-        if record is None or record.lost
+        name_of(state, node) for node, record in records if record is None or record.lost
     )

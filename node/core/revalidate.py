@@ -5,6 +5,7 @@ from typing import assert_never
 import msgspec
 
 from node.core.facts import Facts
+from node.core.naming import name_of
 from node.core.placement.room import bytes_outstanding, rooms
 from node.core.placement.words import size
 from node.model.errors import Failure
@@ -33,7 +34,6 @@ from node.model.event import (
     SessionOpened,
     ViewChanged,
 )
-from node.model.ids import short
 from node.model.instance import Instance
 from node.model.state import State
 
@@ -167,8 +167,8 @@ def _placement(state: State, instance: Instance, facts: Facts) -> Verdict:
             return Reject(
                 Failure(
                     code="node_not_found",
-                    message=f"{instance.model} ({instance.instance}) was placed on {short(node)},"
-                    " which is no longer of the cluster",
+                    message=f"{instance.model} ({instance.instance}) was placed on"
+                    f" {name_of(state, node)}, which is no longer of the cluster",
                     remedy="place it again",
                 )
             )

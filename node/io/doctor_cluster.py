@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
+from node.core.naming import name_of
 from node.io.finding import Finding, failure, good, warning
-from node.model.ids import NodeId, short
+from node.model.ids import NodeId
 from node.model.register import LinkFigures, LinkRecord, Register
 from node.model.state import State
 
@@ -18,20 +19,19 @@ def cluster_findings(
     figures = register.value if register is not None else None
     if not isinstance(figures, LinkFigures):
         return [warning("links", "the node has not told of its links yet", "ask again")]
-    names = {node: record.name for node, record in state.nodes.items()}
-    found = [_link(names.get(link.peer, short(link.peer)), link) for link in figures.links]
+    found = [_link(state, link) for link in figures.links]
     found += [_stranger(link) for link in figures.heard]
-    found += _clocks(names, figures)
+    found += _clocks(state, figures)
     found.append(_versions(state, here))
     found.append(_discovery(figures.discovery))
     return found
 
 
-def _link(name: str, link: LinkRecord) -> Finding:
-    title = f"link with {name}"
+def _link(state: State, link: LinkRecord) -> Finding:
+    title = f"link with {name_of(state, link.peer)}"
     if link.up:
         if link.via:
-            reason = f"passed on by {short(link.via)}: no direct way was found"
+            reason = f"passed on by {name_of(state, link.via)}: no direct way was found"
             return warning(title, reason, "see firewalls and routes between the two machines")
         rtt = f", {1000 * link.rtt_seconds:.2f} ms" if link.rtt_seconds is not None else ""
         return good(title, f"{link.address} {link.medium}{rtt}".strip())
@@ -50,9 +50,9 @@ def _stranger(link: LinkRecord) -> Finding:
     return warning(title, reason, remedy or "see its own `exoctl doctor`")
 
 
-def _clocks(names: Mapping[NodeId, str], figures: LinkFigures) -> list[Finding]:
+def _clocks(state: State, figures: LinkFigures) -> list[Finding]:
     off = [
-        (names.get(link.peer, short(link.peer)), link.clock_skew_seconds)
+        (name_of(state, link.peer), link.clock_skew_seconds)
         for link in figures.links
         if link.clock_skew_seconds is not None
         and abs(link.clock_skew_seconds) > CLOCK_SKEW_SECONDS_WARN

@@ -39,6 +39,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     rejections: tuple[ProposalRejected, ...] = ()
     answers_before: tuple[dict[CommandId, Accepted], ...] = ()
     """The earlier ones, oldest chunk first."""
+    former: dict[NodeId, str] = {}
+    """Last names of the latest nodes that are of the cluster no more."""
 
     @property
     def master(self) -> NodeId:

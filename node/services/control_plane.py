@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from node.config import Config
 from node.core.facts import Facts, facts_from
+from node.core.naming import name_of
 from node.core.replica.durable import Recovered
 from node.io import clock
 from node.io.log_file import LogFile
@@ -59,8 +60,7 @@ class ControlPlane:
 
     def name_of(self, node: NodeId) -> str:
         """A member's name, or the start of its id."""
-        record = self.store.state.nodes.get(node)
-        return record.name if record is not None else node[:12]
+        return name_of(self.store.state, node)
 
     def facts(self) -> Facts:
         """What decisions may know beside the state."""

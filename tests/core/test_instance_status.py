@@ -150,7 +150,7 @@ def test_a_lost_node_comes_before_the_failures_that_follow_from_it() -> None:
 def test_a_removed_node_degrades_its_instances() -> None:
     state = fold(placed(None, None), NodeRevoked(node=B, reason="sold"))
     found = status(state, I1, {})
-    assert (found.word, found.detail) == ("DEGRADED", "lost b (1 of 2)")
+    assert (found.word, found.detail) == ("DEGRADED", "lost mac-b (1 of 2)")
     assert found.failure is not None
     assert "sold" in found.failure.message
 

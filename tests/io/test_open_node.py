@@ -20,6 +20,7 @@ from node.model.command import (
     AdmitNode,
     CommandRequest,
     CordonNode,
+    NameNode,
     RemoveNode,
     Wish,
 )
@@ -93,6 +94,26 @@ async def test_everything_that_was_decided_is_there_after_a_restart(tmp_path: Pa
         await until(lambda: handle.state.index > before.index)
         assert handle.state.cluster == before.cluster
         assert handle.state.answers == before.answers
+
+
+async def test_a_node_that_was_given_a_name_is_called_so_by_itself_and_in_the_logs(
+    tmp_path: Path,
+) -> None:
+    first, second = config(tmp_path / "one"), config(tmp_path / "two")
+    async with open_node(first) as one:
+        async with open_node(second) as two:
+            invite = await one.invite()
+            await two.join(invite.code, invite.addresses[0])
+            node = (await two.local()).node
+            await until(lambda: node in one.state.nodes)
+            assert isinstance(await one.submit(NameNode(node=node, name="cellar"), 10), Accepted)
+            await until(lambda: two.state.nodes[node].name == "cellar")
+            assert (await two.local()).name == "cellar"
+        await until(lambda: one.state.nodes[node].lost)
+        async with open_node(second) as two:
+            await until(lambda: not one.state.nodes[node].lost)
+            lines = [line.text for line in await one.logs("", 1000)]
+        assert "link with cellar is up" in lines
 
 
 async def test_a_restarted_follower_finds_its_master_and_changes_nothing(tmp_path: Path) -> None:

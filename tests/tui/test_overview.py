@@ -8,6 +8,7 @@ from tests.fakes.cluster import Cluster, three_node_builder
 from tests.fakes.screen import Screenplay
 from tests.fakes.snapshots import screen_text, settle
 from tui.app_options import AppOptions
+from tui.viewmodel import text
 
 
 def two_rings() -> Cluster:
@@ -41,16 +42,16 @@ async def test_layers_of_another_instance_than_the_drawn_one_are_layers(
 ) -> None:
     shown = await overview(two_rings(), size)
     assert "no layers" not in shown
-    assert "L0–29" in shown
+    assert text.layers(0, 30) in shown
     if size != (120, 40):  # a card of three lines has no room for the name
         assert "of smol" in shown
 
 
 async def test_a_node_of_the_drawn_ring_says_how_much_more_it_holds() -> None:
     shown = await overview(two_rings(), (160, 45), "i-0ce1")
-    assert "L0–29" in shown
+    assert text.layers(0, 30) in shown
     assert "30 layers +1" in shown
-    assert "L0–59" in shown
+    assert text.layers(0, 60) in shown
     assert "of llama" in shown
 
 

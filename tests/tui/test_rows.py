@@ -33,7 +33,7 @@ from node.model.event import (
     SessionOpened,
     ViewChanged,
 )
-from node.model.ids import ClusterId, CommandId, ModelId, NodeId
+from node.model.ids import ClusterId, CommandId, ModelId, NodeId, short
 from node.model.register import DownloadFigures, ModelFigures, RouterFigures
 from node.model.session import Entry, EventId, Session
 from tests.fakes import cluster as fakes
@@ -42,7 +42,7 @@ from tests.fakes.history import entry, history
 from tests.fakes.plans import plan_for
 from tui.viewmodel import hues, matching, text
 from tui.viewmodel.cluster import ClusterView
-from tui.viewmodel.events import event_row
+from tui.viewmodel.events import event_row, kind_of
 from tui.viewmodel.leaving import consequences
 from tui.viewmodel.plans import candidate_rows, move_boundary
 from tui.viewmodel.rows import SYMBOLS
@@ -210,9 +210,35 @@ def test_every_kind_of_event_has_words() -> None:
     view = view_of(fakes.five_node_cluster())
     for event in every_event():
         row = event_row(entry(view.state, 1, 0, event), view.names)
-        assert row.kind == type(event).__name__
+        assert row.kind == kind_of(event)
         assert row.summary
         assert len(row.summary) > 3
+
+
+def test_an_entry_names_nodes_that_it_speaks_of_by_id_and_nodes_that_are_gone() -> None:
+    builder = fakes.three_node_builder()
+    gone, lost = node_id("mini-1"), node_id("studio-a")
+    builder.amend(
+        nodes={key: held for key, held in builder.state.nodes.items() if key != gone},
+        former={gone: "cellar"},
+    )
+    session = Session(term=13, master=node_id("mbp-max"), incarnation=1)
+    names = view_of(builder.build()).names
+    opened = SessionOpened(session=session, reason=f"master {short(lost)} lost")
+    assert event_row(entry(builder.state, 7, 0, opened), names).summary == (
+        "mbp-max masters: master studio-a lost"
+    )
+    removed = event_row(entry(builder.state, 8, 0, NodeRevoked(node=gone, reason="sold")), names)
+    assert (removed.subject, removed.summary) == ("cellar", "sold")
+
+
+def test_opposite_things_are_not_told_under_one_kind() -> None:
+    state, _ = fakes.five_node_cluster()
+    node = next(iter(state.nodes))
+    assert kind_of(NodeCordoned(node=node, cordoned=True)) == "NodeCordoned"
+    assert kind_of(NodeCordoned(node=node, cordoned=False)) == "NodeUncordoned"
+    assert kind_of(NodeLost(node=node, reason="was stopped", stopped=True)) == "NodeStopped"
+    assert kind_of(NodeLost(node=node, reason="no heartbeat")) == "NodeLost"
 
 
 def test_a_decision_with_one_effect_is_shown_as_that_effect() -> None:

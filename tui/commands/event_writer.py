@@ -18,7 +18,7 @@ from tui.commands.naming import node_name
 from tui.commands.plain import coloured
 from tui.commands.settings import OutputFormat
 from tui.commands.units import clock_text
-from tui.viewmodel.events import Names, event_row
+from tui.viewmodel.events import Names, event_row, kind_of
 from tui.viewmodel.text import clean
 
 HEARTBEAT_SECONDS = 15.0
@@ -59,7 +59,8 @@ def _kinds_of(entry: Entry) -> set[str]:
     if event is None:
         return set()
     inner = event.events if isinstance(event, CommandDecided) else ()
-    return {type(each).__name__ for each in (event, *inner)}
+    found = (event, *inner)
+    return {type(each).__name__ for each in found} | {kind_of(each) for each in found}
 
 
 def entry_item(handle: NodeHandle, entry: Entry) -> dict[str, object]:

@@ -22,6 +22,7 @@ from tui.commands.event_writer import Filter, Writer
 from tui.commands.naming import find_node
 from tui.commands.time_travel import show_state
 from tui.commands.units import parse_duration
+from tui.viewmodel.events import OPPOSITES
 
 RECENT_ENTRIES = 50
 """Shown where nothing else was asked for."""
@@ -29,7 +30,10 @@ QUIET_SECONDS = 3.0
 """Without --follow: how long to wait for an entry that should be there."""
 LOOK_BACK_ENTRIES = 500
 """First step back in search of a time; each further one is four times as long."""
-EVENT_TYPES = {kind.__name__.casefold(): kind.__name__ for kind in typing.get_args(Event)}
+EVENT_TYPES = {
+    name.casefold(): name
+    for name in (*(kind.__name__ for kind in typing.get_args(Event)), *OPPOSITES)
+}
 
 
 def events(

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 import anyio
 
 from node.core.apply import read_event
+from node.core.naming import with_names
 from node.handle import NodeHandle
 from node.io import clock
 from node.model.command import StepDown
@@ -106,7 +107,7 @@ def master_history(console: Console) -> None:
                     name,
                     str(entry.index),
                     rfc3339(entry.written_at) or NOTHING,
-                    event.reason,
+                    with_names(handle.state, event.reason),
                 )
             )
             items.append(

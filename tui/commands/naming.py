@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from node.core.naming import name_of
 from node.handle import NodeHandle
 from node.model.command import Refused
 from node.model.errors import KINDS, ExoctlError, Failure, InternalError, NotFoundError, UsageError
@@ -15,8 +16,7 @@ from node.model.state import State
 
 def node_name(state: State, node: NodeId) -> str:
     """The node's name, or the start of its id where it is not known."""
-    record = state.nodes.get(node)
-    return record.name if record and record.name else short(node) or "-"
+    return name_of(state, node) or "-"
 
 
 def find_node(state: State, text: str) -> NodeId:

@@ -9,7 +9,7 @@ from anyio.abc import TaskStatus
 
 from node.config import Config
 from node.handle import LocalView, NodeHandle
-from node.io.node_lock import LockRecord, read_lock
+from node.io.node_lock import read_lock
 from node.model.errors import TimeoutExpiredError, UsageError
 from tui.commands.changes import check_may_change
 from tui.commands.console import Console, Listing
@@ -159,7 +159,7 @@ def down(console: Console) -> None:
     else:
         name = console.connected(_shut_down)
     if record is not None and started_at is not None:
-        anyio.run(_wait_gone, record, started_at, timeout_seconds)
+        anyio.run(_wait_gone, name, record.process_id, started_at, timeout_seconds)
     item: dict[str, object] = {"name": name, "change": "stopped" if record else "stopping"}
     if settings.is_plain_data:
         console.emit(Listing(kind="Change", index=-1, items=[item], names=(name,)))
@@ -173,15 +173,15 @@ async def _shut_down(handle: NodeHandle) -> str:
     return local.name
 
 
-async def _wait_gone(record: LockRecord, started_at: float, timeout_seconds: float) -> None:
+async def _wait_gone(name: str, process_id: int, started_at: float, timeout_seconds: float) -> None:
     from node.io.child_process import is_alive
 
     with anyio.move_on_after(timeout_seconds):
-        while is_alive(record.process_id, started_at):  # noqa: ASYNC110 - no one else's end can be awaited
+        while is_alive(process_id, started_at):  # noqa: ASYNC110 - no one else's end can be awaited
             await anyio.sleep(_LOOK_SECONDS)
         return
     raise TimeoutExpiredError.because(
         "still_running",
-        f"{record.name} (process {record.process_id}) has not ended in {timeout_seconds:g} s",
-        f"kill {record.process_id}",
+        f"{name} (process {process_id}) has not ended in {timeout_seconds:g} s",
+        f"kill {process_id}",
     )

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from node.core.apply import read_event
+from node.core.naming import name_of, with_names
 from node.model import event as facts
 from node.model.event import Event
-from node.model.ids import NodeId, short
+from node.model.ids import NodeId
 from node.model.instance import Instance, RunnerPhase
 from node.model.session import Entry
 from node.model.state import State
@@ -44,9 +45,12 @@ class Names:
         self._hues = hues
 
     def name(self, node: NodeId) -> str:
-        """The node's name, or the head of its id where it is no member."""
-        record = self._state.nodes.get(node)
-        return record.name if record else short(node) or "nobody"
+        """The node's name, its last one where it is gone, or the head of its id."""
+        return name_of(self._state, node) or "nobody"
+
+    def words(self, written: str) -> str:
+        """What somebody wrote, with names in place of the ids in it."""
+        return with_names(self._state, written)
 
     def hue(self, node: NodeId) -> str:
         """The node's ink."""
@@ -61,7 +65,7 @@ def event_row(entry: Entry, names: Names) -> EventRow:
         level: Level = "warn"
     else:
         shown = _only_effect(event)
-        kind = type(shown).__name__
+        kind = kind_of(shown)
         subject, summary, level = describe(shown, names)
     return EventRow(
         index=entry.index,
@@ -75,6 +79,21 @@ def event_row(entry: Entry, names: Names) -> EventRow:
         level=level,
         is_resubmitted=entry.resubmitted,
     )
+
+
+OPPOSITES = ("NodeUncordoned", "NodeStopped")
+"""Kinds that are shown and have no type of event of their own."""
+
+
+def kind_of(event: Event) -> str:
+    """What happened, in one word: an event that can tell of two opposite things has two."""
+    match event:
+        case facts.NodeCordoned(cordoned=False):
+            return "NodeUncordoned"
+        case facts.NodeLost(stopped=True):
+            return "NodeStopped"
+        case _:
+            return type(event).__name__
 
 
 def _only_effect(event: Event) -> Event:
@@ -114,7 +133,7 @@ def _withdrawn(event: _WithdrawnEvent, names: Names) -> Description:
         case facts.ProposalDropped():
             return "", f"{names.name(event.id.origin)}: withdrawn, nothing is lost by it", "idle"
         case facts.ProposalRejected():
-            words = f"{names.name(event.asked_by)}: {event.failure.message}"
+            words = f"{names.name(event.asked_by)}: {names.words(event.failure.message)}"
             return event.command or "", words, "bad"
         case _:
             assert_never(event)
@@ -127,7 +146,11 @@ def _cluster(event: _ClusterEvent, names: Names) -> Description:
         case facts.SessionOpened():
             session = event.session
             words = f"{names.name(session.master)} masters"
-            return f"t{session.term}", words + (f": {event.reason}" if event.reason else ""), "ok"
+            return (
+                f"t{session.term}",
+                words + (f": {names.words(event.reason)}" if event.reason else ""),
+                "ok",
+            )
         case facts.ViewChanged():
             inside = ", ".join(names.name(node) for node in event.in_sync)
             return text.plural(len(event.in_sync), "disk"), f"in sync: {inside}", "idle"
@@ -142,13 +165,17 @@ def _node(event: _NodeEvent | _TendedEvent, names: Names) -> Description:
         case facts.NodeAdmitted():
             return event.name, f"let in by {names.name(event.admitted_by)}", "ok"
         case facts.NodeRevoked():
-            return names.name(event.node), event.reason, "warn"
+            return names.name(event.node), names.words(event.reason), "warn"
         case facts.NodeDescribed():
             machine = event.machine
             memory = text.memory(machine.memory_bytes)
             return event.name, f"{machine.chip}, {memory}, exoctl {event.version}", "idle"
         case facts.NodeLost():
-            return names.name(event.node), event.reason, "warn" if event.stopped else "bad"
+            return (
+                names.name(event.node),
+                names.words(event.reason),
+                "warn" if event.stopped else "bad",
+            )
         case facts.NodeReturned():
             return names.name(event.node), "heard again", "ok"
         case _:
@@ -176,12 +203,13 @@ def _instance(event: _InstanceEvent, names: Names) -> Description:
         case facts.InstanceStopping():
             return event.instance, "stop decided", "warn"
         case facts.InstanceRemoved():
-            return event.instance, event.reason or "all runners are gone", "idle"
+            return event.instance, names.words(event.reason) or "all runners are gone", "idle"
         case facts.InstanceReplaced():
-            words = f"{event.reason}: now {event.by.instance}, {_placement(event.by, names)}"
+            why = names.words(event.reason)
+            words = f"{why}: now {event.by.instance}, {_placement(event.by, names)}"
             return event.instance, words, "warn"
         case facts.InstanceStranded():
-            return event.instance, f"not placed anew: {event.failure.message}", "bad"
+            return event.instance, f"not placed anew: {names.words(event.failure.message)}", "bad"
         case _:
             assert_never(event)
 
@@ -197,7 +225,7 @@ def _placement(instance: Instance, names: Names) -> str:
 def _runner(event: _RunnerEvent, names: Names) -> Description:
     match event:
         case facts.RunnerRestartRequested():
-            return event.instance, f"attempt {event.attempt}: {event.reason}", "warn"
+            return event.instance, f"attempt {event.attempt}: {names.words(event.reason)}", "warn"
         case facts.RunnerChanged():
             runner = event.runner
             words = f"{runner.phase.value.replace('_', ' ')} on {names.name(runner.node)}"
@@ -206,7 +234,7 @@ def _runner(event: _RunnerEvent, names: Names) -> Description:
             elif runner.phase is RunnerPhase.CONNECTING and runner.address is not None:
                 words += f", waits at {runner.address.host}:{runner.address.port}"
             if runner.failure is not None:
-                words += f": {runner.failure.message}"
+                words += f": {names.words(runner.failure.message)}"
             return runner.runner, words, _runner_level(runner.phase)
         case _:
             assert_never(event)
@@ -219,7 +247,7 @@ def _runner_level(phase: RunnerPhase) -> Level:
 
 
 def _decided(event: facts.CommandDecided, names: Names) -> Description:
-    parts = [(type(item).__name__, *describe(item, names)) for item in event.events]
+    parts = [(kind_of(item), *describe(item, names)) for item in event.events]
     words = f" {glyphs.DOT} ".join(f"{kind} {summary}" for kind, _, summary, _ in parts)
     level: Level = parts[0][3] if parts else "idle"
     return event.subject or event.command, words or "nothing to do", level

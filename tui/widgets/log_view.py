@@ -180,7 +180,8 @@ class LogView(ListPane):
             canvas.put(x, y, text.middle(line.source, self._source_cells), "hue7")
             x += self._source_cells + 1
         loud = line.level in ("warning", "error")
-        words = text.shorten(line.text.replace("\n", f" {glyphs.DOT} "), canvas.width - x)
+        said = self.context.view.names.words(line.text)
+        words = text.shorten(said.replace("\n", f" {glyphs.DOT} "), canvas.width - x)
         canvas.put(x, y, words, ink if loud else "text")
 
     def open_chosen(self) -> None:
@@ -188,7 +189,7 @@ class LogView(ListPane):
         if self.cursor < len(self.shown):
             line = self.shown[self.cursor]
             title = f"{self._clock(line)} {line.level} {line.source}"
-            self.context.show_text(title, line.text)
+            self.context.show_text(title, self.context.view.names.words(line.text))
 
     def _clock(self, line: LogLine, *, milliseconds: bool = False) -> str:
         at = line.at + self.context.zone_seconds if line.at else 0.0

@@ -51,7 +51,7 @@ def of_status(
         return trouble(
             "hub_rate_limited",
             f"{what}: the hub asks to be left alone{asked} (HTTP 429)",
-            "it is tried again by itself; a token (HF_TOKEN) raises the limit",
+            "wait; a token (HF_TOKEN) raises the limit",
             passing=True,
             after=after,
         )
@@ -59,7 +59,7 @@ def of_status(
         return trouble(
             "hub_error",
             f"{what}: the hub has trouble of its own (HTTP {status})",
-            "it is tried again by itself",
+            "wait until it is well again",
             passing=True,
             after=after,
         )
@@ -71,7 +71,7 @@ def unreachable(what: str, reason: str) -> Trouble:
     return trouble(
         "hub_unreachable",
         f"{what}: the hub can't be reached: {reason}",
-        "check the network (and HF_ENDPOINT, proxies); it is tried again by itself",
+        "check the network (and HF_ENDPOINT, proxies)",
         passing=True,
     )
 

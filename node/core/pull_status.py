@@ -2,12 +2,18 @@
 
 from collections.abc import Mapping
 
-from node.model.errors import ExoctlError, NotFoundError, RefusedError, UnreachableError
+import msgspec
+
+from node.model.errors import ExoctlError, Failure, NotFoundError, RefusedError, UnreachableError
 from node.model.ids import ModelId, NodeId
 from node.model.register import DownloadFigures, DownloadRecord, ModelFigures, Register
 
 TELL_SECONDS = 10.0
 """For a node to tell of a download that it has taken."""
+TRIES_BEFORE_A_BYTE = 3
+"""So many failures in a row and not a byte of the model: nobody should wait for it blindly."""
+TRIES = 8
+"""The same where it has begun to come: some four minutes of failures."""
 _KINDS: Mapping[str, type[ExoctlError]] = {
     "hub_not_found": NotFoundError,
     "hub_unauthorised": RefusedError,
@@ -52,11 +58,26 @@ def is_whole(
 def raise_failure(record: DownloadRecord | None, seconds: float) -> None:
     """Raises:
     NotFoundError: the node was told `seconds` ago, and has no such download.
-    ExoctlError: it has failed, and is not tried again by itself.
+    ExoctlError: it has failed, and is not tried again by itself, or has failed too often to be
+        waited for: the node goes on trying.
     """
     if record is None and seconds > TELL_SECONDS:
         raise NotFoundError.because(
             "download_gone", "the download is not in the node's queue any more"
         )
-    if record is not None and record.failure is not None and not record.retry_at:
+    if record is None or record.failure is None:
+        return
+    if not record.retry_at:
         raise _KINDS.get(record.failure.code, ExoctlError)(record.failure)
+    if record.attempts >= (TRIES if record.bytes_done else TRIES_BEFORE_A_BYTE):
+        raise _KINDS.get(record.failure.code, UnreachableError)(_in_vain(record, record.failure))
+
+
+def _in_vain(record: DownloadRecord, failure: Failure) -> Failure:
+    """The failure of one that is tried again, to somebody who does not wait for that."""
+    goes_on = f"the node goes on trying: `exoctl download cancel {record.model}` gives it up"
+    return msgspec.structs.replace(
+        failure,
+        message=f"{failure.message} (failed {record.attempts} times in a row)",
+        remedy=f"{failure.remedy}; {goes_on}" if failure.remedy else goes_on,
+    )

@@ -27,6 +27,7 @@ from node.io import clock
 from node.io.child_process import child_environment
 from node.io.doctor_network import network_findings
 from node.io.finding import Finding, failure, good, warning
+from node.io.hub.hub import Hub, HubError
 from node.io.interfaces import Interface, list_interfaces
 from node.io.machine_probe import memory_group
 from node.io.node_lock import LOCK_NAME, LockRecord, read_lock
@@ -74,7 +75,10 @@ class _Probe(msgspec.Struct):
 
 
 async def examine(config: Config, *, network: bool = False) -> list[Finding]:
-    """Run every check; nothing is changed and, without `network`, nothing is sent anywhere."""
+    """Run every check; nothing is changed and, without `network`, nothing is sent anywhere.
+
+    With it, a multicast packet goes out on each interface, and the hub is asked for an answer.
+    """
     found = [_python(), *await _mlx()]
     record = read_lock(config.state_directory)
     checks: dict[str, Callable[[], Finding]] = {
@@ -95,6 +99,7 @@ async def examine(config: Config, *, network: bool = False) -> list[Finding]:
     found += await anyio.to_thread.run_sync(network_findings, config.cluster_port)
     if network:
         found += await _multicast()
+        found.append(await hub_finding(Hub(environment_for_child())))
     return found
 
 
@@ -378,6 +383,18 @@ def _temporary_directory() -> Finding:
     if chosen and Path(chosen).resolve() != used.resolve():
         return warning(name, f"TMPDIR is {chosen}, which can't be used", "unset or correct TMPDIR")
     return good(name, str(used))
+
+
+async def hub_finding(hub: Hub) -> Finding:
+    """Whether models can be had from the hub; without it the nodes have what lies on them."""
+    name = "hub"
+    if hub.offline_reason:
+        return good(name, f"it is not asked: {hub.offline_reason}")
+    try:
+        return good(name, f"{await hub.reach()} answers")
+    except HubError as error:
+        remedy = f"{error.failure.remedy}; models can be brought by `exoctl model import DIRECTORY`"
+        return warning(name, error.failure.message, remedy)
 
 
 async def _multicast() -> list[Finding]:

@@ -3,7 +3,13 @@
 import pytest
 
 from node.core.pull_status import TELL_SECONDS, download_record, is_whole, raise_failure
-from node.model.errors import ExoctlError, Failure, NotFoundError, RefusedError
+from node.model.errors import (
+    ExoctlError,
+    Failure,
+    NotFoundError,
+    RefusedError,
+    UnreachableError,
+)
 from node.model.ids import ModelId, NodeId
 from node.model.register import (
     DownloadFigures,
@@ -98,3 +104,21 @@ def test_a_node_may_take_a_while_to_tell_of_a_download_and_not_longer() -> None:
     raise_failure(None, TELL_SECONDS)
     with pytest.raises(NotFoundError, match="not in the node's queue"):
         raise_failure(None, TELL_SECONDS + 0.1)
+
+
+@pytest.mark.parametrize(("bytes_done", "attempts_max"), [(0, 3), (1, 8)])
+def test_what_fails_time_and_again_is_not_waited_for_without_end(
+    bytes_done: int, attempts_max: int
+) -> None:
+    unreachable = Failure(code="hub_unreachable", message="no hub", remedy="check the network")
+    for attempts in range(1, attempts_max + 1):
+        record = DownloadRecord(
+            model=MODEL, phase="failed", bytes_done=bytes_done, bytes_total=9, failure=unreachable,
+            retry_at=1.0, attempts=attempts,
+        )  # fmt: skip
+        if attempts < attempts_max:
+            raise_failure(record, 1.0)
+            continue
+        with pytest.raises(UnreachableError, match=f"no hub .failed {attempts} times") as caught:
+            raise_failure(record, 1.0)
+        assert caught.value.failure.remedy.startswith("check the network; the node goes on trying")

@@ -34,6 +34,7 @@ class FetchingHandle(FakeHandle):
 
     stopped_by: Failure | None = None
     retries = False
+    attempts = 0
 
     async def order(
         self, node: NodeId, order: ModelOrder, timeout_seconds: float = 30.0
@@ -42,7 +43,8 @@ class FetchingHandle(FakeHandle):
         if isinstance(order, PullModel | VerifyModel):
             self.set_register(node, DownloadFigures(downloads=(self.record(order.model),)))
             card = make_card(order.model)
-            held = HeldModel(card=card, complete=True, bytes_on_disk=119_000_000)
+            whole = self.stopped_by is None
+            held = HeldModel(card=card, complete=whole, bytes_on_disk=119_000_000)
             self.set_register(node, ModelFigures(held=(held,)))
         return msgspec.structs.replace(done, bytes_freed=5_000_000)
 
@@ -54,6 +56,7 @@ class FetchingHandle(FakeHandle):
             bytes_total=119_000_000,
             failure=self.stopped_by,
             retry_at=clock.wall() + 8.5 if self.retries else 0.0,
+            attempts=self.attempts,
         )
 
 
@@ -120,7 +123,25 @@ def test_a_failure_that_passes_is_waited_out(line: CommandLine, handle: Fetching
     handle.retries = True
     outcome = line("model", "pull", REPO, "--timeout", "500ms")
     assert outcome.code == 124
-    assert "HTTP 503; next try in 8" in outcome.err
+    said, error = outcome.err.splitlines()[:2]
+    assert said == f"{REPO}: failed (HTTP 503; wait)", (
+        "once, however often the time to the next changes"
+    )
+    assert error.endswith("is not whole after 0.5 s: HTTP 503")
+    assert "exoctl download cancel" in outcome.err
+
+
+def test_a_pull_that_fails_time_and_again_ends_with_its_cause(
+    line: CommandLine, handle: FetchingHandle
+) -> None:
+    handle.stopped_by = Failure(code="hub_unreachable", message="no hub", remedy="see the network")
+    handle.retries = True
+    handle.attempts = 8
+    for words in (("load", REPO), ("run", REPO, "hello"), ("model", "pull", REPO)):
+        outcome = line(*words)
+        assert outcome.code == 2
+        assert "no hub (failed 8 times in a row)" in outcome.err
+        assert "see the network" in outcome.err
 
 
 @pytest.mark.parametrize("name", ["../evil", "a/b/c", ""])
@@ -137,6 +158,13 @@ def test_read_only_refuses_a_pull(line: CommandLine, handle: FetchingHandle) -> 
 def test_loading_what_is_on_no_node_fetches_it_first(
     line: CommandLine, handle: FetchingHandle
 ) -> None:
+    line("load", REPO, "--timeout", "1s")
+    assert handle.orders == [(ALPHA, PullModel(model=REPO, companions=(ALPHA,)))]
+
+
+def test_loading_what_came_in_part_lets_it_go_on(line: CommandLine, handle: FetchingHandle) -> None:
+    part = HeldModel(card=make_card(REPO), complete=False, bytes_on_disk=50_000_000)
+    handle.set_register(ALPHA, ModelFigures(held=(part,)))
     line("load", REPO, "--timeout", "1s")
     assert handle.orders == [(ALPHA, PullModel(model=REPO, companions=(ALPHA,)))]
 

@@ -171,13 +171,21 @@ def left_text(record: DownloadRecord) -> str:
 
 
 def cause_text(record: DownloadRecord) -> str:
-    """Why it failed, and when it is tried again."""
-    if record.failure is None:
+    """Why it failed, what to do, and when it is tried again."""
+    return "; ".join(text for text in (why_text(record), next_try_text(record)) if text)
+
+
+def why_text(record: DownloadRecord) -> str:
+    """Why it failed, and what to do."""
+    failure = record.failure
+    return "; ".join(text for text in (failure.message, failure.remedy) if text) if failure else ""
+
+
+def next_try_text(record: DownloadRecord) -> str:
+    """When a failed one is tried again; empty where it is not, or has not failed."""
+    if record.failure is None or not record.retry_at:
         return ""
-    if not record.retry_at:
-        return f"{record.failure.message}; {record.failure.remedy}"
-    wait = max(0.0, record.retry_at - clock.wall())
-    return f"{record.failure.message}; next try in {duration_text(wait)}"
+    return f"next try in {duration_text(max(0.0, record.retry_at - clock.wall()))}"
 
 
 def _row(handle: NodeHandle, node: NodeId, record: DownloadRecord) -> tuple[str, ...]:

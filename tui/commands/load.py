@@ -22,7 +22,7 @@ from tui.commands.naming import (
     find_instance,
     find_model,
     instances_of,
-    known_models,
+    models_at_hand,
     node_name,
 )
 from tui.commands.progress import ProgressLine
@@ -140,15 +140,18 @@ async def place(
 
 
 async def fetch_missing(console: Console, handle: NodeHandle, model: str, wish: Wish) -> None:
-    """Pull a model that lies on no node and is called as a repository is, to where it is wanted.
+    """Pull a model that lies whole on no node and is called as a repository is, to where it is
+    wanted; one that came in part goes on.
 
     Raises:
         ExoctlError: it can't be fetched, and how it can be had.
     """
     found = find_model(handle, model)
-    if found in known_models(handle) or "/" not in found:
+    if found in models_at_hand(handle) or "/" not in found:
         return
-    console.say(f"{found} is on no node yet: fetching it")
+    console.say(
+        f"{found} is whole on no node yet: fetching it (ctrl-c stops the waiting, not that)"
+    )
     await pull(console, handle, PullModel(model=parse_model_id(found)), wish.nodes)
 
 

@@ -175,7 +175,9 @@ def doctor(
     *,
     network: Annotated[
         bool,
-        typer.Option("--network", help="Also send one multicast packet on each interface."),
+        typer.Option(
+            "--network", help="Also send one multicast packet on each interface, and ask the hub."
+        ),
     ] = False,
 ) -> None:
     """Look for what would keep a node from running well here: exit 0 if nothing was found."""

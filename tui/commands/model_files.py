@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import anyio
 import typer
 
 from node.handle import NodeHandle
@@ -24,7 +23,7 @@ from tui.commands.figures import figures
 from tui.commands.jsonable import fields_of
 from tui.commands.naming import find_model, find_node, node_name
 from tui.commands.plain import Column, Table
-from tui.commands.pull import wait_whole
+from tui.commands.pull import records_of, wait_whole
 
 
 def model_rm(
@@ -55,10 +54,10 @@ def model_verify(
         found, where = await _here(handle, model, node)
         check_may_change(console)
         asked_at = clock.wall()
+        before = records_of(handle, found, (where,))
         done = await handle.order(where, VerifyModel(model=found))
         console.say(done.words)
-        await anyio.sleep(1.0)  # for the node to tell of it in place of what was before
-        await wait_whole(console, handle, found, (where,), asked_at)
+        await wait_whole(console, handle, found, before, asked_at)
         if console.is_json:
             console.emit(downloads_listing(handle))
 

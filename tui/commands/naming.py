@@ -88,11 +88,22 @@ def instances_of(state: State, model: str) -> list[Instance]:
 
 
 def known_models(handle: NodeHandle) -> set[ModelId]:
-    """Models that some node holds or runs."""
-    models = {instance.model for instance in handle.state.instances.values()}
+    """Models that some node holds, in part too, or runs."""
+    models = models_at_hand(handle)
     for register in handle.registers.values():
         if isinstance(register.value, ModelFigures):
             models.update(held.card.model for held in register.value.held)
+    return models
+
+
+def models_at_hand(handle: NodeHandle) -> set[ModelId]:
+    """Models that lie whole on some node, or run, or can't be read where they lie."""
+    models = {instance.model for instance in handle.state.instances.values()}
+    for register in handle.registers.values():
+        if isinstance(register.value, ModelFigures):
+            models.update(
+                held.card.model for held in register.value.held if held.complete or held.failure
+            )
     return models
 
 

@@ -8,17 +8,19 @@ from tui.commands.console import Console
 from tui.commands.plain import shorten
 from tui.viewmodel.text import clean
 
+SAID_MAX = 1000
+"""Stages that are remembered; there are a dozen."""
 _ERASE = "\r\x1b[K"
 
 
 class ProgressLine:
-    """Rewrites itself on a terminal; elsewhere says each new stage once."""
+    """Rewrites itself on a terminal; elsewhere says each stage once, even if it comes back."""
 
     def __init__(self, console: Console) -> None:
         self._quiet = console.settings.quiet or console.is_json
         self._rewrites = sys.stderr.isatty()
         self._shown = ""
-        self._stage = ""
+        self._said: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -37,10 +39,11 @@ class ProgressLine:
                 sys.stderr.write(_ERASE + line)
                 sys.stderr.flush()
                 self._shown = line
-        elif stage != self._stage and not fleeting:
+        elif stage not in self._said and not fleeting:
+            if len(self._said) < SAID_MAX:
+                self._said.add(stage)
             sys.stderr.write(clean(stage) + "\n")
             sys.stderr.flush()
-        self._stage = stage
 
     def clear(self) -> None:
         """Take the line off the terminal."""

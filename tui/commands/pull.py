@@ -1,5 +1,6 @@
 """`exoctl model pull`: having nodes fetch a model, and showing how far they are."""
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import anyio
@@ -17,11 +18,12 @@ from node.model.register import DownloadRecord
 from tui.commands.changes import check_may_change
 from tui.commands.console import Console
 from tui.commands.downloads import (
-    cause_text,
     downloads_listing,
     give,
     left_text,
+    next_try_text,
     share_text,
+    why_text,
 )
 from tui.commands.naming import find_nodes, node_name
 from tui.commands.progress import ProgressLine
@@ -30,6 +32,10 @@ from tui.commands.units import bytes_text, parse_bytes
 PULL_SECONDS = 7 * 24 * 3600.0
 LOOK_SECONDS = 0.2
 DESCRIBE_SECONDS = 120.0
+GIVE_UP = "exoctl download cancel"
+TOLD_ANEW_SECONDS = 2.0
+"""For a node to tell of the order in place of how an earlier one ended."""
+Records = dict[NodeId, DownloadRecord | None]
 _SOURCES = ("auto", "hub", "peer")
 
 
@@ -90,6 +96,7 @@ async def pull(
     targets = nodes or ((await handle.local()).node,)
     asked_at = clock.wall()
     check_may_change(console)
+    before = records_of(handle, order.model, targets)
     together = msgspec.structs.replace(order, companions=targets)
     for node in targets:
         if wait:
@@ -97,17 +104,21 @@ async def pull(
         else:
             await give(console, handle, node, together)
     if wait:
-        await wait_whole(console, handle, order.model, targets, asked_at)
+        await wait_whole(console, handle, order.model, before, asked_at)
+
+
+def records_of(handle: NodeHandle, model: ModelId, nodes: Iterable[NodeId]) -> Records:
+    """How far each node is with the model."""
+    return {node: download_record(handle.registers, node, model) for node in nodes}
 
 
 async def wait_whole(
-    console: Console,
-    handle: NodeHandle,
-    model: ModelId,
-    nodes: tuple[NodeId, ...],
-    asked_at: float,
+    console: Console, handle: NodeHandle, model: ModelId, before: Records, asked_at: float
 ) -> None:
     """Show how far the nodes are until all have the model.
+
+    `before` is how far each was when it was told to fetch it: an end that was told then is not
+    taken for what comes of the order.
 
     Raises:
         ExoctlError: one of them can't get it.
@@ -117,34 +128,49 @@ async def wait_whole(
     try:
         with ProgressLine(console) as line:
             while True:
-                records = {node: download_record(handle.registers, node, model) for node in nodes}
+                records = records_of(handle, model, before)
                 seconds = clock.monotonic() - started
-                if all(is_whole(handle.registers, node, model) for node in nodes):
+                told = [
+                    node
+                    for node, record in records.items()
+                    if seconds > TOLD_ANEW_SECONDS or not _is_of_before(record, before[node])
+                ]
+                whole = [node for node in told if is_whole(handle.registers, node, model)]
+                if len(whole) == len(before):
                     break
-                for record in records.values():
-                    raise_failure(record, seconds)
-                _check_time(model, seconds, limit)
+                for node in told:
+                    raise_failure(records[node], seconds)
+                _check_time(model, records, seconds, limit)
                 line.update(*_line(handle, model, records))
                 await anyio.sleep(LOOK_SECONDS)
     except anyio.get_cancelled_exc_class():
         console.say(f"{model} goes on being fetched; `exoctl download pause {model}` pauses it")
         raise
-    names = ", ".join(node_name(handle.state, node) for node in nodes)
+    names = ", ".join(node_name(handle.state, node) for node in before)
     size = max((record.bytes_total for record in records.values() if record), default=0)
     took = max(0.0, clock.wall() - asked_at)
     console.say(f"{model} is whole on {names}: {bytes_text(size)}, checked, in {took:.1f} s")
 
 
-def _check_time(model: ModelId, seconds: float, limit: float) -> None:
-    if seconds > limit:
-        raise TimeoutExpiredError.because(
-            "wait_expired", f"{model} is not whole after {limit:g} s", "it goes on; wait longer"
-        )
+def _is_of_before(record: DownloadRecord | None, before: DownloadRecord | None) -> bool:
+    return record is not None and record == before and record.phase in ("complete", "failed")
 
 
-def _line(
-    handle: NodeHandle, model: ModelId, records: dict[NodeId, DownloadRecord | None]
-) -> tuple[str, str]:
+def _check_time(model: ModelId, records: Records, seconds: float, limit: float) -> None:
+    if seconds <= limit:
+        return
+    failed = next((each for each in records.values() if each and each.failure), None)
+    cause = f": {failed.failure.message}" if failed and failed.failure else ""
+    remedy = failed.failure.remedy if failed and failed.failure else ""
+    goes_on = f"it goes on by itself: `exoctl download ls`; or give it up: {GIVE_UP} {model}"
+    raise TimeoutExpiredError.because(
+        "wait_expired",
+        f"{model} is not whole after {limit:g} s{cause}",
+        f"{remedy}; {goes_on}" if remedy else goes_on,
+    )
+
+
+def _line(handle: NodeHandle, model: ModelId, records: Records) -> tuple[str, str]:
     words: list[str] = []
     details: list[str] = []
     for node, record in records.items():
@@ -153,10 +179,11 @@ def _line(
             words.append(f"{name}queued")
             continue
         words.append(f"{name}{record.phase}")
-        if record.failure is not None:
-            words[-1] += f" ({cause_text(record)})" if len(records) == 1 else ""
+        if record.failure is not None and len(records) == 1:
+            words[-1] += f" ({why_text(record)})"
         rate = f" {bytes_text(int(record.bytes_per_second))}/s" if record.bytes_per_second else ""
         total = f" of {bytes_text(record.bytes_total)}" if record.bytes_total else ""
         left = left_text(record)
-        details.append(f"{name}{share_text(record)}{total}{rate} {'' if left == '-' else left}")
+        share = f"{share_text(record)}{total}{rate} {'' if left == '-' else left}"
+        details.append(f"{name}{next_try_text(record) or share}")
     return f"{model}: {', '.join(words)}", "  ".join(details)

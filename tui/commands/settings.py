@@ -89,7 +89,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     no_color: Annotated[bool, _option("--no-color", panel=_COMMON, text="No colours.")] = False
     timeout: Annotated[
         str | None,
-        _option("--timeout", panel=_COMMON, metavar="30s", text="Give up after this long."),
+        _option(
+            "--timeout", panel=_COMMON, metavar="DURATION", text="Give up after this long: 30s, 5m."
+        ),
     ] = None
     yes: Annotated[bool, _option("-y", "--yes", panel=_COMMON, text="Do not ask.")] = False
 

@@ -1,5 +1,6 @@
 """Metadata of repositories, through the hub's own client; bytes are `transfer`'s business."""
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
@@ -10,6 +11,7 @@ import msgspec
 
 from node.core import hub_trouble
 from node.core.download_queue import Trouble
+from node.io.hub.client import OneTryClient
 from node.model.download import HubModel, Listing
 from node.model.errors import ExoctlError
 from node.model.ids import ModelId
@@ -70,6 +72,16 @@ class Hub:
         """
         return await self._call(f"a search for {text!r}", lambda: self._search(text))
 
+    async def reach(self) -> str:
+        """Its address, once it has answered in whatever way.
+
+        Raises:
+            HubError: nobody answers there.
+        """
+        endpoint = (await anyio.to_thread.run_sync(self._client)).endpoint
+        await self._call(endpoint, lambda: self._reach(endpoint))
+        return endpoint
+
     async def file_url(self, repo: ModelId, commit: str, path: str) -> str:
         """Where the bytes of a file are."""
         from huggingface_hub import hf_hub_url  # noqa: PLC0415 -- loaded by who fetches
@@ -88,8 +100,14 @@ class Hub:
 
     def _client(self) -> "HfApi":
         if self._api is None:
-            from huggingface_hub import HfApi, constants, get_token  # noqa: PLC0415
+            from huggingface_hub import (  # noqa: PLC0415
+                HfApi,
+                constants,
+                get_token,
+                set_client_factory,
+            )
 
+            set_client_factory(OneTryClient)
             constants.HF_HUB_DISABLE_TELEMETRY = True  # only what a person asked for is sent
             environment = self._environment
             self._token = environment.get("HF_TOKEN") or get_token() or None
@@ -98,6 +116,13 @@ class Hub:
                 endpoint=endpoint.rstrip("/"), token=self._token or False, library_name="exoctl"
             )
         return self._api
+
+    def _reach(self, endpoint: str) -> None:
+        from huggingface_hub import get_session  # noqa: PLC0415
+        from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415
+
+        with contextlib.suppress(HfHubHTTPError):  # a refusal is an answer
+            get_session().head(endpoint)
 
     def _list(self, repo: ModelId, revision: str) -> Listing:
         from huggingface_hub import RepoFile  # noqa: PLC0415

@@ -14,6 +14,7 @@ from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectSendStream
 
 from node.io import clock
+from node.io.model_store.embedded import EMBEDDED_MODEL
 from node.io.model_store.hub_cache import SNAPSHOTS, Repository
 from node.io.model_store.keeping import copy_model, import_target, prune, remove_model
 from node.io.model_store.store import ModelStore
@@ -236,7 +237,7 @@ class ModelOrders:
                 "no_hashes",
                 f"{place} did not come through exoctl from a hub: nothing says what its bytes"
                 " should hash to; its headers and sizes were checked when it was found",
-                f"compare it with where it came from, or `exoctl model pull {model}`",
+                _instead_of_hashing(model),
             )
         await self._downloader.check(model, place.name)
         return OrderDone(words=f"{model} is being hashed anew")
@@ -252,6 +253,14 @@ class ModelOrders:
             await anyio.to_thread.run_sync(copy_model, source, self._root, target)
         self.rescan()
         return OrderDone(words=f"{order.model} imported from {source}")
+
+
+def _instead_of_hashing(model: ModelId) -> str:
+    if model == EMBEDDED_MODEL:
+        return f"`exoctl model rm {model}`, and the node makes it anew when it starts again"
+    if "/" in model:
+        return f"compare it with where it came from, or `exoctl model pull {model}`"
+    return "compare it with where it came from, or bring it again: `exoctl model import PATH`"
 
 
 def _refused(id_: CommandId, error: ExoctlError) -> OrderAnswered:

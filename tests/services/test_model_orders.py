@@ -8,9 +8,10 @@ from typing import cast
 import anyio
 import pytest
 
+from node.io.model_store.embedded import EMBEDDED_MODEL
 from node.io.model_store.store import ModelStore
-from node.model.download import ImportModel, PullModel
-from node.model.errors import UsageError
+from node.model.download import ImportModel, PullModel, VerifyModel
+from node.model.errors import ConflictError, UsageError
 from node.model.ids import CommandId, ModelId, NodeId
 from node.model.state import State
 from node.services.background import background_tasks
@@ -18,6 +19,7 @@ from node.services.downloader import Downloader
 from node.services.model_orders import CARRIED_OUT_MAX, REMEMBERED_MAX, ModelOrders
 from node.wire.message import OrderAnswered, OrderSent, ServiceMessage
 from tests.fakes.eventually import eventually
+from tests.fakes.tiny_files import write_model
 
 OWN, PEER = NodeId("own"), NodeId("peer")
 MODEL = ModelId("acme/a")
@@ -40,9 +42,9 @@ class Scene:
     def __init__(self, tmp_path: Path, tasks: anyio.abc.TaskGroup) -> None:
         self.downloader = SlowDownloader()
         self.answers: list[OrderAnswered] = []
-        store = ModelStore((tmp_path / "models",), tmp_path, {})
+        self.store = ModelStore((tmp_path / "models",), tmp_path, {})
         self.orders = ModelOrders(
-            OWN, store, cast("Downloader", self.downloader), State, self._send, tasks
+            OWN, self.store, cast("Downloader", self.downloader), State, self._send, tasks
         )
 
     def _send(self, peer: NodeId, message: ServiceMessage) -> bool:
@@ -85,3 +87,22 @@ async def test_a_path_that_can_be_none_is_refused(tmp_path: Path, path: str) -> 
     async with scene_in(tmp_path) as scene:
         with pytest.raises(UsageError):
             await scene.orders.carry_out(ImportModel(path=path, model=ModelId("acme/b")))
+
+
+@pytest.mark.parametrize(
+    ("model", "helps"),
+    [
+        (EMBEDDED_MODEL, f"exoctl model rm {EMBEDDED_MODEL}"),
+        (ModelId("acme/a"), "exoctl model pull acme/a"),
+        (ModelId("mine"), "exoctl model import PATH"),
+    ],
+)
+async def test_what_has_no_hashes_is_not_verified_and_what_helps_can_be_done(
+    tmp_path: Path, model: ModelId, helps: str
+) -> None:
+    write_model(tmp_path / "models" / model)
+    async with scene_in(tmp_path) as scene:
+        await scene.store.scan()
+        with pytest.raises(ConflictError) as caught:
+            await scene.orders.carry_out(VerifyModel(model=model))
+    assert helps in caught.value.failure.remedy

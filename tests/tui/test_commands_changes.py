@@ -233,6 +233,7 @@ def test_unload_of_a_model_with_two_instances_names_both_or_takes_all(
     assert outcome.code == 2
     assert "i-00000001" in outcome.err
     assert "i-00000002" in outcome.err
+    assert "exoctl scale" in outcome.err, "a longer name would name both as well"
     assert handle.commands == []
     assert line("unload", "smollm2", "--all").code == 0
     assert len(handle.commands) == 2

@@ -57,7 +57,13 @@ def test_events_end_at_the_present_and_begin_with_what_is_kept(
 
 def test_events_since_an_index(line: CommandLine, handle: FakeHandle) -> None:
     assert len(line("events", "--since", str(handle.state.index - 3)).lines) == 4
-    assert line("events", "--since", str(handle.state.index + 1)).out == ""
+    nothing = line("events", "--since", str(handle.state.index + 1))
+    assert nothing.out == ""
+    assert (
+        f"no event among those asked for; the log is at index {handle.state.index}" in nothing.err
+    )
+    for kind in ("json", "ndjson", "name"):
+        assert line("events", "--since", str(handle.state.index + 1), "-o", kind).err == ""
 
 
 def test_events_since_a_time_ago(

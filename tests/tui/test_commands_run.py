@@ -270,3 +270,6 @@ def test_run_sends_the_schema_of_a_file(
         file.write_text(text)
         ran = line("run", MODEL, "a cat", "--json-schema", str(file))
         assert (ran.code, "bad_schema" in ran.err or "JSON" in ran.err) == (2, True)
+    missing = line("run", MODEL, "a cat", "--json-schema", str(tmp_path / "none.json"))
+    assert missing.code == 2
+    assert f"{tmp_path / 'none.json'}: No such file or directory\n" in missing.err

@@ -129,3 +129,20 @@ def test_a_launchd_agent_restarts_after_a_failure_alone() -> None:
     assert content["AbandonProcessGroup"] is True
     assert plan.path == Path("/Users/a/Library/LaunchAgents/dev.exoctl.node.plist")
     assert plan.install == (("launchctl", "bootstrap", "gui/501", str(plan.path)),)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Failed to connect to bus: No medium found",
+        "Failed to connect to user scope bus via local transport: No such file or directory",
+    ],
+)
+def test_where_systemd_runs_nothing_of_the_user_that_is_said(
+    line: CommandLine, calls: Path, tmp_path: Path, said: str
+) -> None:
+    (tmp_path / "bin" / "systemctl").write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 1\n")
+    done = line("service", "install", "-y")
+    assert done.code == 2
+    assert "runs no session of this user" in done.err
+    assert "enable-linger" in done.err

@@ -111,7 +111,7 @@ async def _points(
     with ProgressLine(console) as line:
         await measure(handle, asked, 1)  # the first prompt of all meets the first time of much
         for number in numbers:
-            line.update(f"{number} clients at once")
+            line.update("one client" if number == 1 else f"{number} clients at once")
             points.append(await measure(handle, asked, number))
     return points
 

@@ -154,10 +154,12 @@ class Writer:
             self._record("heartbeat", self._handle.state.index, {})
 
     def finish(self) -> None:
-        """The one object of `-o json`."""
+        """The one object of `-o json`; to a person, that there was nothing."""
+        index = self._handle.state.index
         if self._object:
-            whole = envelope("Event", self._handle.state.index, self._items, {})
-            self._console.write(encode(whole, pretty=False))
+            self._console.write(encode(envelope("Event", index, self._items, {}), pretty=False))
+        elif not (self._begun or self._lines or self._names_only):
+            self._console.say(f"no event among those asked for; the log is at index {index}")
 
     def _record(self, kind: str, index: int, facts: dict[str, object]) -> None:
         head: dict[str, object] = {"apiVersion": API_VERSION, "kind": kind, "index": index}

@@ -141,7 +141,11 @@ def read_schema(file: Path | None) -> str:
     try:
         text = file.read_text("utf-8")
         schema = msgspec.json.decode(text)
-    except (OSError, UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
+    except OSError as error:
+        raise UsageError.because(
+            "bad_schema", f"{file}: {error.strerror or error}", "name a file with a JSON schema"
+        ) from error
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
         raise UsageError.because("bad_schema", f"{file} holds no JSON: {error}") from error
     if not isinstance(schema, dict):
         raise UsageError.because("bad_schema", f"{file} holds no JSON object")

@@ -74,7 +74,15 @@ def find_instance(state: State, text: str) -> Instance:
             f"running: {known}" if known else "nothing is loaded; see `exoctl load MODEL`",
         )
     if len(found) > 1:
-        raise _ambiguous("instance", text, [f"{i.instance} ({i.model})" for i in found])
+        of_one_model = len({i.model for i in found}) == 1
+        raise _ambiguous(
+            "instance",
+            text,
+            [f"{i.instance} ({i.model})" for i in found],
+            "write one's id; `unload --all` means every one, `exoctl scale` changes how many run"
+            if of_one_model
+            else "",
+        )
     return found[0]
 
 
@@ -135,11 +143,11 @@ def _matching_models(known: Iterable[ModelId], text: str) -> list[ModelId]:
     return exact or by_tail or by_start
 
 
-def _ambiguous(what: str, text: str, matches: list[str]) -> ExoctlError:
+def _ambiguous(what: str, text: str, matches: list[str], remedy: str = "") -> ExoctlError:
     return UsageError.because(
         f"ambiguous_{what}",
         f"{text!r} names more than one {what}: {', '.join(matches)}",
-        "write more of the name or the id",
+        remedy or "write more of the name or the id",
     )
 
 

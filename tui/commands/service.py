@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,8 @@ from tui.commands.service_files import STOP_SECONDS, ServicePlan, launchd_plan, 
 CONTROL_SECONDS = 60.0
 _LOOK_SECONDS = 0.2
 NOT_RUNNING = 1
+_NO_SESSION = re.compile(r"connect to (user scope )?bus", re.IGNORECASE)
+"""What systemctl says, in whichever version, where it has no user's manager to speak to."""
 _KEPT_VARIABLES = (
     *("EXOCTL_STATE_DIR", "EXOCTL_MODEL_DIR", "EXOCTL_CONFIG"),
     *("HF_HOME", "HF_ENDPOINT", "HF_HUB_OFFLINE", "PATH"),
@@ -199,9 +202,16 @@ def _control(command: tuple[str, ...], *, may_fail: bool = False) -> None:
         ) from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InternalError.because("control_failed", f"{words}: {error}") from error
+    said = (done.stderr or done.stdout).strip()
+    if done.returncode and not may_fail and _NO_SESSION.search(said):
+        raise UsageError.because(
+            "no_session",
+            f"{words}: systemd runs no session of this user ({said})",
+            "log in as that user anew, or `loginctl enable-linger` first; then repeat this",
+        )
     if done.returncode and not may_fail:
         raise InternalError.because(
             "control_failed",
-            f"{words} ended with {done.returncode}: {(done.stderr or done.stdout).strip()}",
+            f"{words} ended with {done.returncode}: {said}",
             "`exoctl service uninstall` takes back what was begun",
         )

@@ -8,8 +8,8 @@ FREE_MB_NEEDED := 3000
 SEEDS ?= 300
 FIRST ?= 0
 NODES ?=
-# Files of tests at once; 0: one after the other. Beside others, tests that wait for processes can miss their deadlines.
-WORKERS ?= 0
+# One worker has the tests that need the machine, the others what computes (tests/scheduling.py); 0: all in one, in order.
+WORKERS ?= 2
 ARGS ?=
 
 .PHONY: setup run test coverage check format bench exactness simulate simulate-idle chaos fuzz netns screenshots docs lock clean
@@ -43,7 +43,7 @@ run: setup
 	@$(BIN)/exoctl $(ARGS)
 
 test: setup
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope $(ARGS)
 
 # Units and simulation only; processes that tests start are not counted. The pure layers are held to 99 %, the whole to 75 %.
 coverage: setup

@@ -22,6 +22,21 @@ def short_failure(failure: Failure, characters_max: int = TEXT_CHARACTERS_MAX) -
     )
 
 
+def without_subject(message: str, subject: str) -> str:
+    """The message for a place that names its subject already: `owner/name: the disk is full` and
+    `owner/name is not on the hub` without the name.
+    """
+    rest = message.removeprefix(subject)
+    if not subject or rest == message or rest[:1] not in (":", " ", "/"):
+        return message
+    return rest.lstrip(":/ ") or message
+
+
+def about(subject: str, message: str) -> str:
+    """The message with its subject before it, once."""
+    return message if without_subject(message, subject) != message else f"{subject}: {message}"
+
+
 def short_text(text: str, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
     """The text without its middle where it is longer: causes stand at either end.
 

@@ -10,6 +10,7 @@ import msgspec
 
 from node.core import download_queue
 from node.core.download_queue import Job, Queue, Trouble
+from node.core.failure_text import about
 from node.core.hub_files import is_revision
 from node.core.pace import Pace, RateWindow
 from node.core.refusal import Refusal
@@ -205,7 +206,7 @@ class Downloader:
                 await self._fetch.run(job, run.progress, lambda count: _came(run, count))
                 run.progress.phase = "complete"
         except ExoctlError as error:
-            _log.warning("%s: %s", job.model, error.failure.message)
+            _log.warning("%s", about(job.model, error.failure.message))
             self._settle(job, run)
             stands = Trouble(failure=error.failure, is_passing=False)
             trouble = error.trouble if isinstance(error, HubError) else stands

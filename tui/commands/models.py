@@ -152,12 +152,10 @@ def _row(handle: NodeHandle, view: ModelView) -> tuple[str, ...]:
     card = view.card
     where = ", ".join(_holder_text(handle, node, held) for node, held in view.holders)
     where = where or ", ".join(node_name(handle.state, node) for node, _ in view.downloads)
-    sizes = [record.bytes_total for _, record in view.downloads]
-    sizes += [held.bytes_on_disk for _, held in view.holders]
     return (
         view.model,
         view.word,
-        bytes_text(card.weight_bytes if card else max(sizes, default=0)),
+        bytes_text(_size(view)),
         count_text(card.parameters) if card else NOTHING,
         (str(card.quantisation_bits) if card.quantisation_bits else "full") if card else NOTHING,
         str(card.layer_count) if card else NOTHING,
@@ -167,6 +165,18 @@ def _row(handle: NodeHandle, view: ModelView) -> tuple[str, ...]:
         card.architecture if card else NOTHING,
         card.source if card else NOTHING,
     )
+
+
+def _size(view: ModelView) -> int:
+    """What it takes on a disk; of one that lies nowhere whole, what is known of that."""
+    whole = [held.bytes_on_disk for _, held in view.holders if held.complete]
+    if whole:
+        return max(whole)
+    coming = [record.bytes_total for _, record in view.downloads]
+    parts = [held.bytes_on_disk for _, held in view.holders]
+    if any(coming):
+        return max(coming)
+    return view.card.weight_bytes if view.card else max(parts, default=0)
 
 
 def _holder_text(handle: NodeHandle, node: NodeId, held: HeldModel) -> str:
@@ -216,7 +226,7 @@ def _facts(handle: NodeHandle, view: ModelView) -> Table:
             ("kind", card.architecture),
             ("source", card.source),
             ("parameters", f"{card.parameters:,}"),
-            ("weights", f"{bytes_text(card.weight_bytes)} on disk"),
+            ("weights", f"{bytes_text(card.weight_bytes)}, which go into memory"),
             ("bits", str(card.quantisation_bits) if card.quantisation_bits else "not quantised"),
             ("layers", str(card.layer_count)),
             ("context", f"{card.context_tokens_max} tokens at most"),

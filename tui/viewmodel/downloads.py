@@ -2,6 +2,7 @@
 
 import msgspec
 
+from node.core.failure_text import without_subject
 from node.model.card import ModelCard
 from node.model.ids import ModelId, NodeId
 from node.model.register import (
@@ -26,6 +27,9 @@ LEVELS: dict[str, Level] = {
     "failed": "bad",
     "complete": "ok",
 }
+_MOVING = 3
+_HOPE = {"failed": 0, "paused": 1, "queued": 2}
+"""Which of a model's downloads speaks for it: the one that is nearest to an end."""
 _ORDER = ("failed", "downloading", "converting", "verifying", "resolving", "paused", "queued")
 
 
@@ -36,14 +40,35 @@ def download_rows(
 
     `now` is by the wall clock.
     """
+    lies = {
+        (node, item.card.model): item.bytes_on_disk
+        for node, value in each(registers, ModelFigures)
+        for item in value.held
+        if item.complete
+    }
     rows = [
-        _download(state, node, hues.get(node, "dim"), record, now)
+        _download(
+            state,
+            node,
+            hues.get(node, "dim"),
+            _as_it_lies(record, lies.get((node, record.model))),
+            now,
+        )
         for node, value in each(registers, DownloadFigures)
         if node in state.nodes
         for record in value.downloads
     ]
     rows.sort(key=lambda row: _ORDER.index(row.phase) if row.phase in _ORDER else len(_ORDER))
     return rows
+
+
+def _as_it_lies(record: DownloadRecord, bytes_on_disk: int | None) -> DownloadRecord:
+    """A finished one with the size that the model has on the disk: what was unpacked is larger
+    than its package, and is told of everywhere by one figure.
+    """
+    if record.phase != "complete" or not bytes_on_disk:
+        return record
+    return msgspec.structs.replace(record, bytes_done=bytes_on_disk, bytes_total=bytes_on_disk)
 
 
 def _download(
@@ -62,7 +87,7 @@ def _download(
         bytes_total=record.bytes_total,
         bytes_per_second=record.bytes_per_second,
         source=record.source,
-        failure=record.failure.message if record.failure else "",
+        failure=without_subject(record.failure.message, record.model) if record.failure else "",
         remedy=record.failure.remedy if record.failure else "",
         priority=record.priority,
         retry_seconds=max(1.0, record.retry_at - now) if record.retry_at else 0.0,
@@ -89,40 +114,50 @@ def model_rows(state: State, registers: Registers) -> list[ModelRow]:
         _model(cards[model], held[model], rooms, running.get(model, 0)) for model in sorted(cards)
     ]
     for place, row in enumerate(rows):
-        on_the_way = {n: words for n, (words, _) in arriving.pop(row.model, {}).items()}
+        on_the_way = {n: _share(record) for n, record in arriving.pop(row.model, {}).items()}
         whole = {n: words for n, words in row.places.items() if words == glyphs.CHECK}
         rows[place] = msgspec.structs.replace(row, places={**row.places, **on_the_way, **whole})
-    rows += [_unknown(model, places) for model, places in arriving.items()]
+    rows += [_unknown(model, records) for model, records in arriving.items()]
     return sorted(rows, key=lambda row: row.model)
 
 
-def _arriving(registers: Registers) -> dict[ModelId, dict[NodeId, tuple[str, int]]]:
-    """Models on their way: by node how far, and how many bytes they have in all."""
-    found: dict[ModelId, dict[NodeId, tuple[str, int]]] = {}
+def _arriving(registers: Registers) -> dict[ModelId, dict[NodeId, DownloadRecord]]:
+    """Models that are fetched, or were to be, by node."""
+    found: dict[ModelId, dict[NodeId, DownloadRecord]] = {}
     for node, value in each(registers, DownloadFigures):
         for record in value.downloads:
             if record.phase != "complete":
-                share = record.bytes_done / record.bytes_total if record.bytes_total else 0.0
-                words = glyphs.CROSS if record.phase == "failed" else text.percent(share).strip()
-                found.setdefault(record.model, {})[node] = (words, record.bytes_total)
+                found.setdefault(record.model, {})[node] = record
     return found
 
 
-def _unknown(model: ModelId, places: dict[NodeId, tuple[str, int]]) -> ModelRow:
-    """A model that lies nowhere whole: nothing is known of it but its bytes."""
+def _share(record: DownloadRecord) -> str:
+    if record.phase == "failed":
+        return glyphs.CROSS
+    share = record.bytes_done / record.bytes_total if record.bytes_total else 0.0
+    return text.percent(share).strip()
+
+
+def _unknown(model: ModelId, records: dict[NodeId, DownloadRecord]) -> ModelRow:
+    """A model that lies nowhere whole: nothing is known of it but its bytes, and how it gets on."""
+    hopeful = max(records.values(), key=lambda record: _HOPE.get(record.phase, _MOVING))
+    words = {"failed": "not fetched", "paused": "paused", "queued": "queued"}
+    failure = hopeful.failure if hopeful.phase == "failed" else None
     return ModelRow(
         model=model,
         architecture="",
-        bytes_on_disk=max(total for _, total in places.values()),
+        bytes_on_disk=max(record.bytes_total for record in records.values()),
         parameters=0,
         bits=0,
         layer_count=0,
         context_tokens=0,
-        places={node: words for node, (words, _) in places.items()},
+        places={node: _share(record) for node, record in records.items()},
         whole=0,
         instances=0,
-        fits="on its way",
-        level="busy",
+        fits=words.get(hopeful.phase, "on its way"),
+        level=LEVELS.get(hopeful.phase, "busy"),
+        note=without_subject(failure.message, model) if failure else "",
+        remedy=failure.remedy if failure else "",
     )
 
 
@@ -130,11 +165,13 @@ def _model(
     card: ModelCard, held: dict[NodeId, HeldModel], rooms: list[int], running: int
 ) -> ModelRow:
     fits, level = _fit(card, rooms)
-    failures = [item.failure.message for item in held.values() if item.failure]
+    failures = [item.failure for item in held.values() if item.failure]
+    sizes = [item.bytes_on_disk for item in held.values() if item.complete]
     return ModelRow(
         model=card.model,
         architecture=card.architecture,
-        bytes_on_disk=card.weight_bytes,
+        bytes_on_disk=max(sizes, default=card.weight_bytes),
+        weight_bytes=card.weight_bytes,
         parameters=card.parameters,
         bits=card.quantisation_bits,
         layer_count=card.layer_count,
@@ -144,7 +181,10 @@ def _model(
         instances=running,
         fits=fits,
         level=level,
-        note=failures[0] if failures else card.uncuttable_reason,
+        note=without_subject(failures[0].message, card.model)
+        if failures
+        else card.uncuttable_reason,
+        remedy=failures[0].remedy if failures else "",
     )
 
 

@@ -224,6 +224,9 @@ class ModelRow(msgspec.Struct, frozen=True, kw_only=True):
     """`on one node`, `across 3 nodes`, or by how much it is too large."""
     level: Level
     note: str = ""
+    remedy: str = ""
+    weight_bytes: int = 0
+    """What of it is weights and has to go into memory; 0 where that is not known."""
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):

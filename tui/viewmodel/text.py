@@ -251,6 +251,14 @@ def wrap(words: str, width: int) -> list[str]:
     return lines
 
 
+def wrap_in(words: str, width: int, lines_max: int) -> list[str]:
+    """Wrapped to at most so many lines; the last is shortened where they don't do."""
+    lines = wrap(words, width)
+    if len(lines) <= lines_max:
+        return lines
+    return [*lines[: lines_max - 1], shorten(" ".join(lines[lines_max - 1 :]), width)]
+
+
 def grouped(code: str) -> str:
     """Six digits as they are read aloud."""
     return f"{code[:3]} {code[3:]}"

@@ -4,9 +4,11 @@ from textual.app import ComposeResult
 from textual.geometry import Size
 
 from tui.views.view import View
-from tui.widgets.downloads import DownloadsPane
+from tui.widgets.downloads import DownloadsPane, lines_wanted
 from tui.widgets.model_table import ModelTable
 from tui.widgets.throughput import ThroughputPane
+
+BORDER_CELLS = 4
 
 
 class DownloadsView(View):
@@ -20,7 +22,8 @@ class DownloadsView(View):
 
     def fit(self, size: Size) -> None:
         """The queue takes what it needs, up to half."""
-        rows = max(4, 2 * len(self.context.view.downloads))
+        downloads = self.context.view.downloads
+        rows = max(4, lines_wanted(downloads, size.width - BORDER_CELLS) * len(downloads))
         self.query_one(DownloadsPane).styles.height = min(rows + 2, size.height // 2)
         throughput = self.query_one(ThroughputPane)
         throughput.styles.height = 5 if size.height >= 36 else 4

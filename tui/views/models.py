@@ -24,6 +24,7 @@ class ModelsView(View):
         """The table takes what it needs; the details at most what they can fill."""
         view = self.context.view
         details = self.query_one(ModelDetails)
-        wanted = len(view.nodes) + 7
+        lacking = any(row.note for row in view.models)
+        wanted = len(view.nodes) + (8 if lacking else 7)
         details.display = bool(view.models) and size.height >= 16
         details.styles.height = max(9, min(wanted, size.height // 2))

@@ -36,7 +36,8 @@ class Overview(View):
         elif width >= MIDDLE:
             rows = self._middle(height)
         else:
-            rows = self._narrow(height, len(moving))
+            failed = any(row.phase == "failed" for row in moving)
+            rows = self._narrow(height, max(len(moving), 2 * failed))
         self.styles.grid_rows = " ".join(str(row) for row in rows)
 
     @staticmethod

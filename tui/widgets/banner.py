@@ -9,6 +9,7 @@ from tui.viewmodel.rows import SYMBOLS, Notice
 from tui.widgets.painted import Painted
 
 LINES_MAX = 3
+GAP_CELLS = 2
 TALL = 36
 """From this many lines of the screen on it may take more than one."""
 
@@ -55,8 +56,11 @@ class Banner(Painted):
             x = canvas.put(3, y, notice.title, f"{ink} b")
             rest = len(found) - canvas.height
             key = notice.key
-            if rest > 0 and y + 1 == canvas.height:
-                key = f"{key}  +{rest} more"
-            right = canvas.right(canvas.width - 1, y, key, "accent") - 2
-            words = text.shorten(f"  {notice.text}", max(0, right - x))
-            canvas.put(x, y, words.replace("\n", f" {glyphs.DOT} "), "text")
+            more = f"  +{rest} more" if rest > 0 and y + 1 == canvas.height else ""
+            words = notice.text.replace("\n", f" {glyphs.DOT} ")
+            room = canvas.width - 1 - x - 2 * GAP_CELLS - len(more)
+            if text.cells(words) + text.cells(key) > room:
+                # The key says what to do, the words say why: neither takes it all.
+                key = text.shorten(key, max(room - text.cells(words), room * 2 // 5))
+            right = canvas.right(canvas.width - 1, y, key + more, "accent") - GAP_CELLS
+            canvas.put(x + GAP_CELLS, y, text.shorten(words, max(0, right - x - GAP_CELLS)), "text")

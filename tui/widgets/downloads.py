@@ -1,5 +1,6 @@
 """Models on their way to nodes."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.binding import BindingType
@@ -17,6 +18,8 @@ from tui.widgets.table_pane import TablePane
 
 NODE_CELLS = 9
 WIDE_CELLS = 90
+LINES_OF_CAUSE = 4
+"""A row has at most so many lines where one has failed."""
 
 
 class DownloadsPane(TablePane):
@@ -39,7 +42,8 @@ class DownloadsPane(TablePane):
                 if matches(f"{row.model} {row.name} {row.phase}")
             ]
         )
-        self.row_lines = 2 if len(self.rows) * 2 <= self.size.height else 1
+        lines = self.size.height // max(1, len(self.rows))
+        self.row_lines = max(1, min(lines_wanted(self.rows, self.size.width), lines))
 
     def sort_value(self, row: DownloadRow, column: str) -> Sortable:
         """A download's figure or word."""
@@ -107,13 +111,12 @@ class DownloadsPane(TablePane):
         right = canvas.right(canvas.width, y, status, _ink(row)) - 1
         if row.phase == "failed":
             canvas.put(x, y, text.middle(row.model, right - x), "text")
-            if self.row_lines == 2:
-                cause = f"{row.failure}; {row.remedy}" if row.remedy else row.failure
-                canvas.put(2, y + 1, text.shorten(cause, canvas.width - 2), "bad")
+            if self.row_lines > 1:
+                self._draw_cause(canvas, y + 1, row)
             return
         moves = row.phase not in ("queued", "complete", "failed")
         bar_cells = max(0, min(24, right - x - 22)) if moves else 0
-        if self.row_lines == 2:
+        if self.row_lines > 1:
             bar_cells = 0
             if moves:
                 line(canvas, (2, y + 1), canvas.width - 2, row.fraction, row.hue)
@@ -124,6 +127,13 @@ class DownloadsPane(TablePane):
             line(canvas, (right + 1, y), bar_cells, row.fraction, row.hue)
         canvas.put(x, y, text.middle(row.model, right - x), "text")
 
+    def _draw_cause(self, canvas: Canvas, y: int, row: DownloadRow) -> None:
+        """Why it failed and what helps, over the lines that the row has."""
+        for place, part in enumerate(
+            text.wrap_in(_cause(row), canvas.width - 2, self.row_lines - 1)
+        ):
+            canvas.put(2, y + place, part, "bad")
+
     def chosen_text(self) -> str:
         """The model's name."""
         return self.rows[self.cursor].model if self.cursor < len(self.rows) else ""
@@ -131,6 +141,17 @@ class DownloadsPane(TablePane):
     def open_chosen(self) -> None:
         """Go to the downloads."""
         self.context.perform("global.downloads")
+
+
+def _cause(row: DownloadRow) -> str:
+    return f"{row.failure}; {row.remedy}" if row.remedy else row.failure
+
+
+def lines_wanted(rows: Sequence[DownloadRow], width: int) -> int:
+    """How many lines each row needs for the longest cause to be read whole."""
+    causes = [_cause(row) for row in rows if row.phase == "failed"]
+    longest = max((len(text.wrap(words, max(8, width - 2))) for words in causes), default=1)
+    return min(LINES_OF_CAUSE, 1 + longest)
 
 
 def _status(row: DownloadRow, width: int, *, with_cause: bool) -> str:

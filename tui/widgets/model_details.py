@@ -6,13 +6,14 @@ from tui.bridge.store import DOWNLOADS, NODES, PLACEMENTS
 from tui.paint.bars import stacked
 from tui.paint.canvas import Canvas
 from tui.viewmodel import glyphs, text
-from tui.viewmodel.rows import SYMBOLS, ModelRow, NodeRow
+from tui.viewmodel.rows import SYMBOLS, Level, ModelRow, NodeRow
 from tui.widgets.painted import Parts
 from tui.widgets.pane import Pane
 
 LABEL_CELLS = 10
 NAME_CELLS = 14
 BAR_CELLS = 24
+CAUSE_LINES_MIN = 2
 
 
 class ModelDetails(Pane):
@@ -49,11 +50,8 @@ class ModelDetails(Pane):
         if row is None:
             return
         y = self._draw_facts(canvas, row)
-        if row.note:
-            canvas.put(0, y, f"{SYMBOLS['warn']} ", "warn")
-            canvas.put(2, y, text.shorten(row.note, canvas.width - 2), "warn")
-            y += 1
-        y = self._draw_instances(canvas, y, row) + 1
+        y = self._draw_note(canvas, y, row)
+        y = self._draw_instances(canvas, y, row) + (0 if row.note else 1)
         canvas.put(0, y, "on nodes", "dim")
         for node in self.context.view.nodes:
             if y >= canvas.height:
@@ -61,8 +59,26 @@ class ModelDetails(Pane):
             self._draw_node(canvas, y, row, node)
             y += 1
 
+    def _draw_note(self, canvas: Canvas, y: int, row: ModelRow) -> int:
+        """What is wrong with it and what helps, in as many lines as the nodes leave over."""
+        if not row.note:
+            return y
+        ink: Level = "bad" if row.remedy else "warn"
+        words = f"{row.note}; {row.remedy}" if row.remedy else row.note
+        most = max(CAUSE_LINES_MIN, canvas.height - y - 3 - len(self.context.view.nodes))
+        lines = text.wrap_in(words, canvas.width - LABEL_CELLS, most)
+        canvas.put(0, y, f"{SYMBOLS[ink]} {'cause' if row.remedy else 'note'}", ink)
+        for place, line in enumerate(lines):
+            canvas.put(LABEL_CELLS, y + place, line, ink)
+        return y + len(lines)
+
     def _draw_facts(self, canvas: Canvas, row: ModelRow) -> int:
-        facts = [f"{text.size(row.bytes_on_disk)} of weights"]
+        size = text.size(row.bytes_on_disk)
+        facts = [f"{size} on disk" if row.whole else f"{size} in all"]
+        if not row.bytes_on_disk:
+            facts = ["size not known yet"]
+        if row.weight_bytes:
+            facts = [f"{size} on disk, {text.size(row.weight_bytes)} of weights"]
         if row.parameters:
             facts.append(f"{text.parameters(row.parameters)} parameters")
             facts.append(f"{row.bits} bits" if row.bits else "full precision")
@@ -71,7 +87,7 @@ class ModelDetails(Pane):
         canvas.put(0, 0, "model", "dim")
         words = f" {glyphs.DOT} ".join(facts)
         canvas.put(LABEL_CELLS, 0, text.shorten(words, canvas.width - LABEL_CELLS), "text")
-        canvas.put(0, 1, "fits", "dim")
+        canvas.put(0, 1, "fits" if row.parameters else "state", "dim")
         fits = {"one node": "on one node", "cannot be cut": "only in parts, but can't be cut"}
         words = fits.get(row.fits, row.fits)
         words = f"over {words}" if words.endswith(" nodes") else words
@@ -112,7 +128,9 @@ class ModelDetails(Pane):
         free = node.memory_total - node.memory_used
         words = f"{text.memory(free):>8} free"
         x = canvas.put(x, y, words, "text") + 2
-        lacks = row.bytes_on_disk - free
+        if not row.weight_bytes:
+            return
+        lacks = row.weight_bytes - free
         verdict = f"short {text.memory(lacks)}" if lacks > 0 else "fits alone"
         canvas.put(x, y, text.shorten(verdict, canvas.width - x), "warn" if lacks > 0 else "ok")
 
@@ -120,5 +138,5 @@ class ModelDetails(Pane):
     def _draw_memory(canvas: Canvas, at: tuple[int, int], row: ModelRow, node: NodeRow) -> None:
         """What is used now, and behind it what the model's weights would take."""
         used = node.memory_fraction * BAR_CELLS
-        comes = row.bytes_on_disk / node.memory_total * BAR_CELLS
+        comes = row.weight_bytes / node.memory_total * BAR_CELLS
         stacked(canvas, at, BAR_CELLS, [(used, node.hue), (comes, "accent")])

@@ -80,7 +80,8 @@ class ModelTable(TablePane):
         """What the signs mean."""
         return [
             (f"{glyphs.CHECK} whole  ", "dim"),
-            ("42% on its way  ", "dim"),
+            ("% so far  ", "dim"),
+            (f"{glyphs.CROSS} failed  ", "dim"),
             (f"{glyphs.EM_DASH} none", "dim"),
         ]
 
@@ -144,8 +145,9 @@ class ModelTable(TablePane):
         row = self.rows[place]
         facts, nodes = self.columns
         name_cells, node_cells = self._cells
-        sign = SYMBOLS["ok"] if row.instances else SYMBOLS["idle"]
-        canvas.put(0, y, sign, "ok" if row.instances else "faint")
+        is_lacking = bool(row.places) and set(row.places.values()) == {glyphs.CROSS}
+        level = "ok" if row.instances else "bad" if is_lacking else "idle"
+        canvas.put(0, y, SYMBOLS[level], "faint" if level == "idle" else level)
         canvas.put(2, y, text.middle(row.model, name_cells - 3), "text b")
         x = name_cells
         for name, cells in facts:
@@ -178,7 +180,7 @@ class ModelTable(TablePane):
 
 
 def _fact(row: ModelRow, name: str) -> str:
-    if name != "size" and not row.parameters:
+    if not row.bytes_on_disk if name == "size" else not row.parameters:
         return text.UNKNOWN
     return {
         "size": text.size(row.bytes_on_disk),

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
-from tui.bridge.store import NODES, PLACEMENTS
+from tui.bridge.store import DOWNLOADS, NODES, PLACEMENTS
 from tui.paint.bars import runs
 from tui.paint.canvas import Canvas
 from tui.viewmodel import glyphs, text
@@ -24,7 +24,7 @@ class PlacementsPane(ListPane):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("placements")
     scope: ClassVar[str] = "placements"
-    topics: ClassVar[frozenset[str]] = frozenset((PLACEMENTS, NODES))
+    topics: ClassVar[frozenset[str]] = frozenset((PLACEMENTS, NODES, DOWNLOADS))
 
     bulk: ClassVar[Mapping[str, str]] = {
         "placements.stop": "stop",
@@ -91,14 +91,26 @@ class PlacementsPane(ListPane):
             canvas.centre(y, "No placement matches the filter.", "dim")
             return
         canvas.centre(y, "Nothing is running.", "text b")
-        ready = [row for row in self.context.view.models if row.whole and row.level == "ok"]
-        if ready:
-            names = f" {glyphs.DOT} ".join(row.model for row in ready[:2])
-            canvas.centre(y + 1, text.shorten(f"On disk: {names}", canvas.width), "dim")
-        else:
-            canvas.centre(y + 1, "No model lies on a node yet.", "dim")
+        canvas.centre(y + 1, text.shorten(self._at_hand(), canvas.width), "dim")
         hint: Parts = [("n", "accent b"), (" places a model", "dim")]
         canvas.parts((canvas.width - 16) // 2, y + 3, hint)
+
+    def _at_hand(self) -> str:
+        """Which models could be placed, else why there is none."""
+        view = self.context.view
+        whole = [row for row in view.models if row.whole]
+        ready = [row.model for row in whole if row.level == "ok"]
+        if ready:
+            return f"On disk: {f' {glyphs.DOT} '.join(ready[:2])}"
+        if whole:
+            return f"On disk: {whole[0].model}, but {whole[0].fits} of memory"
+        if any(row.phase == "complete" for row in view.downloads):
+            return "A model has just come; it is being looked at."
+        coming = [row for row in view.downloads if row.level == "busy"]
+        if coming:
+            share = text.percent(coming[0].fraction).strip()
+            return f"{coming[0].model} is {coming[0].phase}: {share}"
+        return "No model lies on a node yet."
 
     def draw_row(self, canvas: Canvas, y: int, place: int) -> None:
         """Name and word; the layer bar; the ranges; the figures or the cause."""

@@ -14,6 +14,7 @@ import anyio
 import msgspec
 
 from node.core.event_order import Duplicate, EventOrder, Gap, OutboxFull, Released
+from node.core.naming import name_of, with_names
 from node.core.replica.durable import Recovered, SnapshotImage
 from node.core.replica.effects import (
     BecameMaster,
@@ -389,7 +390,8 @@ class EventRouter:
             case TipAppended(entries=entries):
                 self._desk.tip_appended(entries)
             case LostMastership(reason=reason):
-                _election_log.info("this node masters no more: %s", reason)
+                why = with_names(self._store.state, reason)
+                _election_log.info("this node masters no more: %s", why)
                 self._desk.lost_mastership(reason)
             case Revalidate(proposal=proposal):
                 self._revalidate(proposal)
@@ -405,8 +407,8 @@ class EventRouter:
         _election_log.info(
             "session: term %d, master %s%s",
             session.term,
-            session.master[:12],
-            f" ({reason})" if reason else "",
+            name_of(self._store.state, session.master),
+            f" ({with_names(self._store.state, reason)})" if reason else "",
         )
         self._store.begin(session)
         now = clock.monotonic()

@@ -21,6 +21,7 @@ from node.core.refusal import Refusal
 from node.core.replacement import replacement
 from node.core.replica.messages import Proposal
 from node.core.revalidate import Drop, Keep, Reject, revalidate
+from node.core.telling import in_words
 from node.io import clock
 from node.io.wakeup import Wakeup
 from node.log import logger
@@ -283,12 +284,12 @@ class Master:
         outcome = follow_up(office.tip, clock.monotonic(), office.memo)
         office.memo = outcome.memo
         for event in outcome.events:
-            _log.info("follows up: %s", type(event).__name__)
+            _log.info("%s", in_words(office.tip, event))
             self._router.publish(event)
         for key in outcome.stranded:
             event = replacement(
                 office.tip, office.tip.instances[key], self._facts(), clock.random_hex
             )
             if event is not None:
-                _log.warning("%s: %s", key, type(event).__name__)
+                _log.warning("%s", in_words(office.tip, event))
                 self._router.publish(event)

@@ -7,6 +7,7 @@ from node.core.facts import Facts
 from node.core.follow_up import REPLACE_SECONDS, Memo, follow_up
 from node.core.instance_status import status
 from node.core.replacement import REFILL_SECONDS, REPLACEMENTS_MAX, replacement
+from node.core.telling import in_words
 from node.core.work_plan import LocalRunner, StartRunner, StopRunner, plan
 from node.model.command import PlaceInstance, Wish
 from node.model.event import (
@@ -208,3 +209,21 @@ def test_the_facts_of_a_cluster_without_the_model_say_so() -> None:
     found = cluster.look()
     assert isinstance(found, InstanceStranded)
     assert found.failure.code == "model_not_found"
+
+
+def test_a_log_says_in_words_what_became_of_an_instance() -> None:
+    cluster = Cluster()
+    before, first = cluster.state, cluster.first.instance
+    placed = cluster.look()
+    assert placed is not None
+    (living,) = [key for key in cluster.state.instances if key != first]
+    assert in_words(before, placed) == f"{first} is placed anew as {living} on c: b is lost"
+    waiting = Cluster()
+    waiting.holds_not(A)
+    waiting.holds_not(C)
+    stranded = waiting.look()
+    assert stranded is not None
+    words = in_words(waiting.state, stranded)
+    assert words.startswith(f"{first} has lost a node and is not placed anew: ")
+    assert "InstanceStranded" not in words
+    assert len(words.rpartition("anew: ")[2]) > 20

@@ -5,9 +5,11 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from node.core.apply import apply
 from node.model.errors import Failure, UnreachableError
-from node.model.event import ProposalRejected
+from node.model.event import NodeLost, ProposalRejected
 from node.model.ids import ModelId
+from node.model.instance import RunnerPhase
 from node.model.machine import Address
 from node.model.register import (
     DownloadFigures,
@@ -23,10 +25,11 @@ from node.model.state import State
 from tests.fakes import cluster as fakes
 from tests.fakes.cluster import NOW, Builder, Cluster, node_id
 from tests.fakes.fake_handle import make_join_request
+from tests.fakes.history import entry
 from tests.fakes.screen import Screenplay
 from tests.fakes.snapshots import check_snapshot, screen_text, settle
 from tui.app_options import AppOptions
-from tui.bridge.inbox import Disconnected
+from tui.bridge.inbox import Disconnected, Streamed
 
 
 def node_behind() -> Cluster:
@@ -397,4 +400,29 @@ async def test_trust_for_anyone_is_never_out_of_sight() -> None:
         play.start()
         await settle(play, pilot)
         assert "anyone may join" in screen_text(play.app).split("\n")[0]
+    play.close()
+
+
+async def test_what_served_on_a_lost_node_neither_runs_nor_speaks_any_more() -> None:
+    builder = fakes.three_node_builder()
+    split = {"studio-a": 48, "mbp-max": 32}
+    served = builder.place("5a11c0de", "llama-3.3-70b-4bit", split, RunnerPhase.READY)
+    builder.progress(served, running=1, speed=31.4)
+    play = Screenplay(builder.build(), AppOptions(animations=False, view="placements"))
+    async with play.app.run_test(size=(80, 24)) as pilot:
+        play.start()
+        await settle(play, pilot)
+        assert "31.4 tok/s" in screen_text(play.app)
+        assert "1 request " in screen_text(play.app)
+        state = builder.state
+        lost = NodeLost(node=node_id("studio-a"), reason="no answer on any link", at=NOW)
+        fallen = apply(state, entry(state, state.index + 1, 1, lost))
+        play.app.inbox.put(Streamed(entry(state, state.index + 1, 1, lost), fallen))
+        await settle(play, pilot)
+        shown = screen_text(play.app)
+        assert "DEGRADED" in shown
+        assert "tok/s" not in shown.replace("predicted 29.0 tok/s", "").replace("tok/s    age", "")
+        assert "0 requests" in shown
+        words = " ".join(shown.replace("│", " ").split())
+        assert "another place is looked for unless it is back soon" in words
     play.close()

@@ -73,6 +73,8 @@ class ClusterStore:
         """By node and figure: `memory`, `load`, `speed`, `watts`, `celsius`."""
         self._view: ClusterView | None = None
         self._live_from = -1
+        self._nodes_seen: object = None
+        self._gone: set[NodeId] = set()
         self._rejected: tuple[ProposalRejected, ...] = ()
         self._rejected_at = 0.0
 
@@ -120,6 +122,7 @@ class ClusterStore:
                 if item.state.cluster != self.state.cluster or isinstance(item.item, Snapshot):
                     self._begin(item.state)
                 self.state = item.state
+                self._forget_lost()
                 return self._stream(item.item, now)
             case Connected():
                 self.heard_at = now
@@ -128,6 +131,8 @@ class ClusterStore:
                 self._begin(item.state)
                 self._live_from = item.state.index
                 self.registers = dict(item.registers)
+                self._nodes_seen, self._gone = None, set()
+                self._forget_lost()
                 for register in item.registers.values():
                     self._record(register, now)
                 return ALL
@@ -141,6 +146,17 @@ class ClusterStore:
                 return frozenset((LOCAL, SESSION))
             case _:
                 return frozenset()
+
+    def _forget_lost(self) -> None:
+        """What a lost or removed node said last is true no more: it runs and serves nothing."""
+        if self.state.nodes is self._nodes_seen:
+            return
+        self._nodes_seen = self.state.nodes
+        gone = {node for node, record in self.state.nodes.items() if record.lost}
+        gone |= self.state.revoked.keys()
+        for key in [key for key in self.registers if key[0] in gone - self._gone]:
+            del self.registers[key]
+        self._gone = gone
 
     def _stream(self, item: StreamItem, now: float) -> frozenset[str]:
         match item:

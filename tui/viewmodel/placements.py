@@ -60,7 +60,7 @@ def _placement(
         word=condition.word,
         detail=condition.detail,
         ready=condition.ready,
-        speed=speed if running else 0.0,
+        speed=speed if running and condition.ready else 0.0,
         running=running,
         queued=sum(item.requests_queued for item in mine),
         transport=instance.transport if len(instance.shards) > 1 else "",

@@ -11,6 +11,8 @@ from tui.widgets.painted import Parts
 from tui.widgets.pane import Pane
 
 LABEL_CELLS = 10
+CAUSE_LINES = 4
+"""What went wrong is read whole; at most so many lines of it."""
 
 
 class InstanceDetails(Pane):
@@ -62,8 +64,10 @@ class InstanceDetails(Pane):
         for label, words, ink in (("cause", row.failure, "bad"), ("remedy", row.remedy, "text")):
             if words:
                 canvas.put(0, y, label, "dim")
-                canvas.put(LABEL_CELLS, y, text.shorten(words, canvas.width - LABEL_CELLS), ink)
-                y += 1
+                room = canvas.width - LABEL_CELLS
+                for part in text.wrap_in(words, room, CAUSE_LINES):
+                    canvas.put(LABEL_CELLS, y, part, ink)
+                    y += 1
         return y
 
     @staticmethod

@@ -17,6 +17,7 @@ from tui.widgets.pane import bindings
 
 LINES = 4
 SHORT_LINES = 1
+CAUSE_LINES = 2
 
 
 class PlacementsPane(ListPane):
@@ -131,8 +132,8 @@ class PlacementsPane(ListPane):
             canvas.put(x, y + 2, label, run.hue)
         if row.level == "bad" or (row.failure and row.level == "warn"):
             words = row.failure or row.detail
-            canvas.put(2, y + 2, " " * (canvas.width - 2))
-            canvas.put(2, y + 2, text.shorten(words, canvas.width - 2), row.level)
+            for line, part in enumerate(text.wrap_in(words, canvas.width - 2, CAUSE_LINES)):
+                canvas.put(2, y + 2 + line, text.pad(part, canvas.width - 2), row.level)
 
     def _draw_first(self, canvas: Canvas, y: int, row: PlacementRow) -> None:
         canvas.put(0, y, SYMBOLS[row.level], row.level)

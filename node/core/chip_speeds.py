@@ -1,10 +1,11 @@
 """How fast machines read weights and compute, by chip.
 
 Apple's chips: memory bandwidth as their maker states it and peak of the GPU; where one name covers
-several variants that can't be told apart, the slower. Linux processors: what mlx was measured to do
-on one thread of a server processor, because its kernels there are bound by arithmetic and not by
-memory: SmolLM2-135M decoded 9.9 tokens/s unpacked to float32, 6.6 with 4-bit weights and 4.3 in
-bfloat16, and read its prompt at 78, 9 and 13.9 tokens/s.
+several variants that can't be told apart, the slower. Linux processors: what the runner was
+measured to do on two cores of a server processor, because mlx's kernels there are bound by
+arithmetic and not by memory: SmolLM2-135M decoded 12.1 tokens/s unpacked to float32, 10.0 with
+4-bit weights and 4.3 in bfloat16, and read prompts of 130 to 500 tokens at 245, 14.7 and 13.9
+tokens/s. A node's own requests soon say it better: see `core/measured`.
 """
 
 import msgspec
@@ -56,8 +57,8 @@ _MORE_CORES: dict[tuple[str, int], tuple[float, float]] = {
     ("Apple M4 Max", 16): (546.0, 18.4),
 }
 
-_PROCESSOR_DENSE = Speed(5.3e9, 21.0e9)
-_PROCESSOR_QUANTISED = Speed(0.5e9, 2.4e9)
+_PROCESSOR_DENSE = Speed(6.5e9, 66.0e9)
+_PROCESSOR_QUANTISED = Speed(0.76e9, 4.0e9)
 _PROCESSOR_HALF = Speed(1.2e9, 3.8e9)
 
 

@@ -164,6 +164,9 @@ def make_instance(state: State, card: ModelCard, candidate: Candidate, ids: Ids)
         transport_reason="any two linked nodes can talk over TCP" if len(shards) > 1 else "",
         requested_by=NodeId(""),
         predicted_tokens_per_second=candidate.predicted_tokens_per_second,
+        predicted_prompt_tokens_per_second=candidate.predicted_prompt_tokens_per_second,
+        table_tokens_per_second=candidate.table_tokens_per_second,
+        table_prompt_tokens_per_second=candidate.table_prompt_tokens_per_second,
     )
 
 

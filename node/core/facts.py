@@ -8,8 +8,10 @@ from collections.abc import Mapping
 
 import msgspec
 
+from node.core.measured import Ratio, ratios
 from node.model.card import ModelCard
 from node.model.ids import ModelId, NodeId, RunnerId
+from node.model.instance import WeightFormat
 from node.model.register import (
     DownloadFigures,
     DownloadRecord,
@@ -19,9 +21,11 @@ from node.model.register import (
     MachineFigures,
     ModelFigures,
     Register,
+    RequestFigures,
     RunnerFigures,
     RunnerProgress,
 )
+from node.model.request import RequestRecord
 
 LOOPBACK = "loopback"
 _ENDED = ("complete", "failed", "paused")
@@ -40,6 +44,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     runners: dict[RunnerId, RunnerProgress] = {}
     arriving: dict[ModelId, DownloadRecord] = {}
     """Models that are being fetched or made ready somewhere."""
+    measured: dict[tuple[NodeId, WeightFormat], Ratio] = {}
+    """How fast nodes were, against the table of chips, in the last requests."""
 
     def card(self, model: ModelId) -> ModelCard | None:
         """The model's card: of the first node, by id, that holds it, complete copies first."""
@@ -91,6 +97,7 @@ def facts_from(registers: Mapping[tuple[NodeId, str], Register], now_wall: float
     links: dict[NodeId, dict[NodeId, LinkRecord]] = {}
     runners: dict[RunnerId, RunnerProgress] = {}
     arriving: dict[ModelId, DownloadRecord] = {}
+    requests: list[RequestRecord] = []
     for (node, _), register in registers.items():
         match register.value:
             case MachineFigures() as figures:
@@ -101,6 +108,8 @@ def facts_from(registers: Mapping[tuple[NodeId, str], Register], now_wall: float
                 links[node] = _best_links(figures)
             case RunnerFigures() as figures:
                 runners.update({runner.runner: runner for runner in figures.runners})
+            case RequestFigures() as figures:
+                requests += figures.requests
             case DownloadFigures() as figures:
                 arriving.update((d.model, d) for d in figures.downloads if d.phase not in _ENDED)
             case _:
@@ -112,6 +121,7 @@ def facts_from(registers: Mapping[tuple[NodeId, str], Register], now_wall: float
         links=links,
         runners=runners,
         arriving=arriving,
+        measured=ratios(requests),
     )
 
 

@@ -58,6 +58,11 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     """How many times in a row that has happened, up to this one."""
     stranded: Failure | None = None
     """Why it is not placed anew, though a node of it is lost."""
+    predicted_prompt_tokens_per_second: float = 0.0
+    """How fast a prompt is read; as the prediction above, from what was measured where it was."""
+    table_tokens_per_second: float = 0.0
+    """What the table of chips alone says: measurements are held against it."""
+    table_prompt_tokens_per_second: float = 0.0
 
     @property
     def nodes(self) -> tuple[NodeId, ...]:

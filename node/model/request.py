@@ -175,3 +175,13 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_second: float = 0.0
     ended_at: float = 0.0
     failure: Failure | None = None
+    cached_tokens: int = 0
+    """Of the prompt, not read anew."""
+    prefill_seconds: float = 0.0
+    """From the start of reading the prompt to the first token; without the wait before it."""
+    nodes: tuple[NodeId, ...] = ()
+    """Where it was computed, in rank order."""
+    weight_format: str = ""
+    table_tokens_per_second: float = 0.0
+    """What the table of chips promised for these nodes: measurements are held against it."""
+    table_prompt_tokens_per_second: float = 0.0

@@ -55,6 +55,14 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     refusal: Failure | None = None
     """Why not, with the numbers and what would help."""
     warnings: tuple[str, ...] = ()
+    predicted_prompt_tokens_per_second: float = 0.0
+    predicted_prompt_tokens: int = 0
+    """Length of the prompt of which the time to the first token is predicted."""
+    table_tokens_per_second: float = 0.0
+    """What the table of chips alone says."""
+    table_prompt_tokens_per_second: float = 0.0
+    measured: bool = False
+    """Some node of it was measured with these weights: the prediction is no guess."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

@@ -144,6 +144,10 @@ class Requests:
             taken_by=self._node,
             phase=RequestPhase.QUEUED,
             started_at=clock.wall(),
+            nodes=instance.nodes,
+            weight_format=instance.weight_format.value,
+            table_tokens_per_second=instance.table_tokens_per_second,
+            table_prompt_tokens_per_second=instance.table_prompt_tokens_per_second,
         )
         running = _Running(record, target, clock.monotonic())
         self._running[request.id] = running
@@ -222,6 +226,8 @@ class Requests:
                     phase=phase,
                     prompt_tokens=usage.prompt_tokens,
                     output_tokens=usage.output_tokens,
+                    cached_tokens=usage.cached_tokens,
+                    prefill_seconds=round(usage.prefill_seconds, 3),
                 )
             case Failed(failure=failure):
                 changed = msgspec.structs.replace(

@@ -75,6 +75,7 @@ def _candidate(state: State, nodes: tuple[NodeId, ...], wish: Wish) -> Candidate
         context_tokens=wish.context_tokens or 4096,
         predicted_tokens_per_second=0.0 if short else 18.2 / len(nodes) + 12,
         predicted_first_token_seconds=0.0 if short else 0.6 + 0.25 * len(nodes),
+        predicted_prompt_tokens=512,
         fits=refusal is None,
         refusal=refusal,
         warnings=tight,

@@ -33,8 +33,10 @@ from node.model.event import (
     SessionOpened,
     ViewChanged,
 )
-from node.model.ids import ClusterId, CommandId, ModelId, NodeId, short
-from node.model.register import DownloadFigures, ModelFigures, RouterFigures
+from node.model.ids import ClusterId, CommandId, ModelId, NodeId, RequestId, short
+from node.model.instance import RunnerPhase
+from node.model.register import DownloadFigures, ModelFigures, RequestFigures, RouterFigures
+from node.model.request import RequestPhase, RequestRecord
 from node.model.session import Entry, EventId, Session
 from tests.fakes import cluster as fakes
 from tests.fakes.cluster import GIB, NOW, node_id
@@ -359,3 +361,33 @@ def test_a_stuck_disk_is_told_on_every_node() -> None:
     row = next(row for row in view.nodes if row.name == "mini-1")
     assert (row.level, row.word) == ("bad", "disk stuck")
     assert any("no answer for 2 s" in notice.text for notice in view.notices)
+
+
+def test_what_was_measured_stands_beside_what_was_predicted_for_the_same_prompt() -> None:
+    builder = fakes.three_node_builder()
+    placed = builder.place(
+        "5a11c0de",
+        "phi-4-4bit",
+        {"studio-a": 40},
+        RunnerPhase.READY,
+        predicted_prompt_tokens_per_second=300.0,
+    )
+    done = RequestRecord(
+        request=RequestId("q-1"),
+        model=ModelId("phi-4-4bit"),
+        instance=placed,
+        taken_by=node_id("studio-a"),
+        phase=RequestPhase.DONE,
+        prompt_tokens=90,
+        cached_tokens=60,
+        output_tokens=40,
+        started_at=NOW - 9,
+        ended_at=NOW,
+        first_token_seconds=0.2,
+        tokens_per_second=31.0,
+    )
+    builder.put("studio-a", RequestFigures(requests=(done,)))
+    (row,) = view_of(builder.build()).placements
+    assert (row.speed, row.last_speed, row.predicted_speed) == (0.0, 31.0, 29.0)
+    assert (row.first_token_seconds, row.last_prompt_tokens) == (0.2, 30)
+    assert row.predicted_first_seconds == pytest.approx(30 / 300 + 1 / 29)

@@ -27,6 +27,7 @@ from tui.commands.wish import (
     make_wish,
 )
 from tui.viewmodel import text
+from tui.viewmodel.plans import speed_words
 from tui.viewmodel.text import clean
 
 _COLUMNS = (
@@ -84,6 +85,10 @@ def plan(
         wish = make_wish(handle.state, options)
         found = await handle.plan(find_model(handle, model), wish)
         console.emit(_listing(handle, found))
+        best = found.candidates[0] if found.candidates else None
+        is_read = not console.settings.is_plain_data
+        if best is not None and is_read and best.predicted_tokens_per_second:
+            console.say(speed_words(best.predicted_prompt_tokens, measured=best.measured))
         if explain and not console.settings.is_plain_data:
             _explain(console, found)
         if found.refusal is not None:

@@ -7,7 +7,7 @@ from tui.context import Context
 from tui.paint.bars import runs, stacked
 from tui.paint.canvas import Canvas
 from tui.viewmodel import glyphs, text
-from tui.viewmodel.plans import CandidateRow, ShareRow
+from tui.viewmodel.plans import CandidateRow, ShareRow, speed_words
 from tui.viewmodel.rows import SYMBOLS
 from tui.widgets.list_pane import ListPane
 from tui.widgets.painted import Painted, Parts
@@ -199,6 +199,8 @@ def _words(row: CandidateRow) -> list[tuple[str, str]]:
         lines.append((f"  files are fetched first to {', '.join(missing)}", "dim"))
     if row.hops:
         lines.append((f"  hops: {f' {glyphs.ARROW} '.join(row.hops)}", "dim"))
+    if row.speed:
+        lines.append((f"  {speed_words(row.prompt_tokens, measured=row.measured)}", "dim"))
     return lines
 
 

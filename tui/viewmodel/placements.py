@@ -28,27 +28,27 @@ def placement_rows(
 ) -> list[PlacementRow]:
     """Every instance, the oldest first."""
     progress = runner_progress(registers)
-    first_tokens = _first_tokens(registers)
+    newest = _newest_measured(registers)
     ordered = sorted(state.instances.values(), key=lambda item: (item.placed_index, item.instance))
     return [
         _placement(
             state,
             instance,
             status(state, instance.instance, registers),
-            (progress, hues, first_tokens.get(instance.instance, 0.0)),
+            (progress, hues, newest.get(instance.instance)),
             now,
         )
         for instance in ordered
     ]
 
 
-_Around = tuple[dict[RunnerId, RunnerProgress], dict[NodeId, str], float]
+_Around = tuple[dict[RunnerId, RunnerProgress], dict[NodeId, str], RequestRecord | None]
 
 
 def _placement(
     state: State, instance: Instance, condition: InstanceStatus, around: _Around, now: float
 ) -> PlacementRow:
-    progress, hues, first_token = around
+    progress, hues, newest = around
     mine = [progress[shard.runner] for shard in instance.shards if shard.runner in progress]
     failure = condition.failure
     running = sum(item.requests_running for item in mine)
@@ -71,8 +71,11 @@ def _placement(
         context_tokens=instance.context_tokens,
         memory_bytes=sum(shard.weight_bytes + shard.cache_bytes for shard in instance.shards),
         up_seconds=max(0.0, now - instance.placed_at) if instance.placed_at else 0.0,
-        first_token_seconds=first_token,
+        first_token_seconds=newest.first_token_seconds if newest else 0.0,
         predicted_speed=instance.predicted_tokens_per_second,
+        last_speed=newest.tokens_per_second if newest else 0.0,
+        last_prompt_tokens=_tokens_read(newest),
+        predicted_first_seconds=_predicted_first(instance, _tokens_read(newest)),
         failure=failure.message if failure else "",
         remedy=failure.remedy if failure else "",
         policy=_policy(instance),
@@ -133,8 +136,8 @@ def _runs(state: State, instance: Instance, hues: dict[NodeId, str]) -> tuple[Ru
     return tuple(runs)
 
 
-def _first_tokens(registers: Registers) -> dict[InstanceId, float]:
-    """The newest request's seconds to its first token, by instance."""
+def _newest_measured(registers: Registers) -> dict[InstanceId, RequestRecord]:
+    """The newest request that came to its first token, by instance."""
     newest: dict[InstanceId, RequestRecord] = {}
     for _, value in each(registers, RequestFigures):
         for request in value.requests:
@@ -143,7 +146,20 @@ def _first_tokens(registers: Registers) -> dict[InstanceId, float]:
                 held is None or request.started_at > held.started_at
             ):
                 newest[request.instance] = request
-    return {instance: request.first_token_seconds for instance, request in newest.items()}
+    return newest
+
+
+def _tokens_read(request: RequestRecord | None) -> int:
+    return max(0, request.prompt_tokens - request.cached_tokens) if request else 0
+
+
+def _predicted_first(instance: Instance, prompt_tokens: int) -> float:
+    """How long the first token after so long a prompt was expected to take; 0 where unknown."""
+    reading = instance.predicted_prompt_tokens_per_second
+    writing = instance.predicted_tokens_per_second
+    if reading <= 0 or writing <= 0 or not prompt_tokens:
+        return 0.0
+    return prompt_tokens / reading + 1 / writing
 
 
 def request_rows(

@@ -40,6 +40,8 @@ class CandidateRow(msgspec.Struct, frozen=True, kw_only=True):
     names: str
     speed: float
     first_token_seconds: float
+    prompt_tokens: int
+    measured: bool
     slowest: str
     slack: int
     level: Level
@@ -65,6 +67,13 @@ class CandidateRow(msgspec.Struct, frozen=True, kw_only=True):
             )
             for share in self.shares
         )
+
+
+def speed_words(prompt_tokens: int, *, measured: bool) -> str:
+    """What the predicted speeds are made of, and for which prompt the first token is told."""
+    source = "as measured on these nodes" if measured else "a guess by chip"
+    first = f"; first token: of a {prompt_tokens:,}-token prompt" if prompt_tokens else ""
+    return f"speed: {source}{first}"
 
 
 def candidate_rows(plan: Plan, hues: dict[NodeId, str]) -> list[CandidateRow]:
@@ -94,6 +103,8 @@ def _candidate(candidate: Candidate, hues: dict[NodeId, str]) -> CandidateRow:
         names=", ".join(share.name for share in shares),
         speed=candidate.predicted_tokens_per_second,
         first_token_seconds=candidate.predicted_first_token_seconds,
+        prompt_tokens=candidate.predicted_prompt_tokens,
+        measured=candidate.measured,
         slowest=_slowest(candidate.hops),
         slack=slack,
         level=level,

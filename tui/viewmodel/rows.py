@@ -114,6 +114,12 @@ class PlacementRow(msgspec.Struct, frozen=True, kw_only=True):
     up_seconds: float = 0.0
     first_token_seconds: float = 0.0
     predicted_speed: float = 0.0
+    last_speed: float = 0.0
+    """Of the newest request that was measured."""
+    last_prompt_tokens: int = 0
+    """How long the prompt before the last first token was, without what was cached."""
+    predicted_first_seconds: float = 0.0
+    """For a prompt of that length."""
     failure: str = ""
     remedy: str = ""
     policy: str = ""

@@ -138,6 +138,13 @@ def duration(seconds: float) -> str:
     return f"{whole // 86_400}d{whole % 86_400 // 3600:02d}h"
 
 
+def seconds(span: float) -> str:
+    """A short span to be compared with another: `0.31 s`, `12.4 s`, `2m05s`."""
+    if span >= 59.95:
+        return duration(span)
+    return f"{span:.{2 if span < 9.995 else 1}f} s"
+
+
 def count(number: int) -> str:
     """A whole number with its thousands parted; a dash below zero."""
     return f"{number:,}" if number >= 0 else UNKNOWN

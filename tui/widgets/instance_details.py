@@ -80,14 +80,22 @@ class InstanceDetails(Pane):
 
     @staticmethod
     def _draw_figures(canvas: Canvas, y: int, row: PlacementRow) -> None:
-        speed = text.speed(row.speed) if row.speed else "idle"
+        now = text.speed(row.speed) if row.speed else "idle"
+        lately = f", {text.speed(row.last_speed)} last" if row.last_speed and not row.speed else ""
+        speed = now + lately
         if row.predicted_speed:
-            speed += f"  predicted {text.speed(row.predicted_speed)}"
+            speed += f" {glyphs.DOT} predicted {text.speed(row.predicted_speed)}"
         via = f"{row.strategy} over {row.transport}" if row.transport else row.strategy
-        first = text.duration(row.first_token_seconds) if row.first_token_seconds else text.UNKNOWN
+        first = text.UNKNOWN
+        if row.first_token_seconds:
+            first = f"token after {text.seconds(row.first_token_seconds)}"
+            if row.last_prompt_tokens:
+                first += f" for {row.last_prompt_tokens:,} of prompt"
+            if row.predicted_first_seconds:
+                first += f" {glyphs.DOT} predicted {text.seconds(row.predicted_first_seconds)}"
         facts = (
             ("speed", speed),
-            ("first", f"{first} to the first token, as last measured"),
+            ("first", first),
             ("requests", f"{row.running} running, {row.queued} queued"),
             ("memory", f"{text.memory(row.memory_bytes)} promised"),
             ("context", f"{row.context_tokens:,} tokens {glyphs.DOT} {via}"),

@@ -101,7 +101,9 @@ def _in_format(problem: Problem, ring: Sequence[NodeId], costs: Costs) -> Candid
     shares = _shares(problem, ring, costs, boundaries)
     hops = hops_of(problem.facts, ring)
     stages = [problem.rooms[node] for node in ring]
-    prediction = predict(problem.card, costs, stages, boundaries, hops)
+    known = problem.facts.measured
+    prediction = predict(problem.card, costs, stages, boundaries, hops, known)
+    by_table = predict(problem.card, costs, stages, boundaries, hops)
     candidate = Candidate(
         strategy="pipeline" if len(ring) > 1 else "single",
         transport="tcp" if len(ring) > 1 else "local",
@@ -111,6 +113,11 @@ def _in_format(problem: Problem, ring: Sequence[NodeId], costs: Costs) -> Candid
         context_tokens=costs.context_tokens,
         predicted_tokens_per_second=prediction.tokens_per_second,
         predicted_first_token_seconds=prediction.first_token_seconds,
+        predicted_prompt_tokens_per_second=prediction.prompt_tokens_per_second,
+        predicted_prompt_tokens=prediction.prompt_tokens,
+        table_tokens_per_second=by_table.tokens_per_second,
+        table_prompt_tokens_per_second=by_table.prompt_tokens_per_second,
+        measured=any((node, costs.weight_format) in known for node in ring),
         fits=True,
     )
     refusal = _refusal(problem, candidate, costs)

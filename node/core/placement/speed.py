@@ -1,10 +1,12 @@
 """Predicted speed: every stage reads its weights once for each token, then the token hops on."""
 
 from collections.abc import Sequence
+from types import MappingProxyType
 
 import msgspec
 
 from node.core.chip_speeds import speed_of
+from node.core.measured import UNKNOWN, Ratios
 from node.core.placement.layers import Costs
 from node.core.placement.ring import hop_seconds
 from node.core.placement.room import Room
@@ -15,13 +17,16 @@ PROMPT_TOKENS = 512
 """Length of the prompt that the time to first token is predicted for."""
 
 
-class Prediction(msgspec.Struct, frozen=True):
+class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     """What one request alone may expect. Models that use only some of their weights for a token
     (mixtures of experts) are faster than this.
     """
 
     tokens_per_second: float
+    prompt_tokens_per_second: float
     first_token_seconds: float
+    prompt_tokens: int
+    """Length of the prompt before that first token."""
 
 
 def predict(
@@ -30,19 +35,25 @@ def predict(
     stages: Sequence[Room],
     boundaries: Sequence[int],
     hops: Sequence[Hop],
+    measured: Ratios = MappingProxyType({}),
 ) -> Prediction:
-    """Predict a candidate's speed."""
+    """Predict a candidate's speed: by the table of chips, or by what was measured on its nodes."""
     prompt_tokens = min(PROMPT_TOKENS, costs.context_tokens)
     total_weights = costs.weight_bytes(0, costs.layer_count)
     token_seconds = prompt_seconds = 0.0
     for stage, room in enumerate(stages):
         speed = speed_of(room.machine, costs.weight_format, card.quantisation_bits)
+        ratio = measured.get((room.node, costs.weight_format), UNKNOWN)
         weights = costs.weight_bytes(boundaries[stage], boundaries[stage + 1])
-        token_seconds += weights / speed.bytes_per_second
+        token_seconds += weights / (speed.bytes_per_second * ratio.decode)
         operations = 2 * card.parameters * prompt_tokens * weights / max(total_weights, 1)
-        prompt_seconds += operations / speed.operations_per_second
+        prompt_seconds += operations / (speed.operations_per_second * ratio.prompt)
     activation = card.activation_bytes_per_token
     token_seconds += sum(hop_seconds(crossed, activation) for crossed in hops)
     prompt_seconds += sum(hop_seconds(crossed, activation * prompt_tokens) for crossed in hops)
-    rate = 1.0 / token_seconds if token_seconds > 0 else 0.0
-    return Prediction(tokens_per_second=rate, first_token_seconds=prompt_seconds + token_seconds)
+    return Prediction(
+        tokens_per_second=1.0 / token_seconds if token_seconds > 0 else 0.0,
+        prompt_tokens_per_second=prompt_tokens / prompt_seconds if prompt_seconds > 0 else 0.0,
+        first_token_seconds=prompt_seconds + token_seconds,
+        prompt_tokens=prompt_tokens,
+    )

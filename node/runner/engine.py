@@ -20,6 +20,7 @@ from node.runner.generation import Generation, failed
 from node.runner.prefill_pace import PrefillPace
 from node.runner.prefix_cache import PrefixCache
 from node.runner.prompt import Tokenizer
+from node.runner.row_cache import make_caches
 from node.runner.sampling import greedy, make_sampler
 from node.runner.solo_generator import SoloGenerator
 
@@ -110,7 +111,10 @@ class Engine:
 
     def warm_up(self) -> None:
         """Answer a meaningless prompt, so that the first real one meets no first time."""
-        (uid,) = self._generator.insert([[0] * WARM_UP_TOKENS], max_tokens=[2])
+        caches = make_caches(self._model)
+        (uid,) = self._generator.insert(
+            [[0] * WARM_UP_TOKENS], max_tokens=[2], caches=[caches], all_tokens=[[]]
+        )
         ended = False
         while not ended:
             began = time.monotonic()
@@ -259,7 +263,7 @@ class Engine:
             (uid,) = self._generator.insert(
                 [generation.prompt[cached:]],
                 max_tokens=[generation.tokens_max],
-                caches=[cache] if cache is not None else None,
+                caches=[make_caches(self._model) if cache is None else cache],
                 all_tokens=[generation.prompt[:cached]],
                 samplers=[make_sampler(sampling)],
                 logits_processors=[generation.processors],

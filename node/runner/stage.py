@@ -19,6 +19,7 @@ from node.runner.architecture import (
     leaves,
     replace_leaves,
 )
+from node.runner.row_cache import make_caches
 
 CONTEXT = "context"
 
@@ -70,7 +71,7 @@ class Stage:
         A shadow holds next to nothing, but grows as the real ones do, so that masks and offsets
         which the model's code makes from a cache of that kind are right here too.
         """
-        everything = make_prompt_cache(self._model)
+        everything = make_caches(self._model)
         return [everything[slot] for slot in (*self._slots, *self._shadows.values())]
 
     def run(self, tokens: mx.array, caches: list[Any], arrived: Crossing | None) -> Any:

@@ -96,7 +96,8 @@ async def examine(config: Config, *, network: bool = False) -> list[Finding]:
     }
     for name, check in checks.items():
         found.append(await anyio.to_thread.run_sync(_checked, name, check))
-    found += await anyio.to_thread.run_sync(network_findings, config.cluster_port)
+    port = _held_cluster_port(record) or config.cluster_port
+    found += await anyio.to_thread.run_sync(network_findings, port)
     if network:
         found += await _multicast()
         found.append(await hub_finding(Hub(environment_for_child())))
@@ -244,19 +245,23 @@ def _api_port(config: Config, record: LockRecord | None) -> Finding:
 
 
 def _cluster_port(config: Config, record: LockRecord | None) -> Finding:
-    address = record.cluster_address if record is not None else None
-    own = address.port if address is not None else None
+    own = _held_cluster_port(record)
     return check_port("cluster port", config.bind, config.cluster_port, own=own, record=record)
+
+
+def _held_cluster_port(record: LockRecord | None) -> int | None:
+    address = record.cluster_address if record is not None else None
+    return address.port if address is not None else None
 
 
 def check_port(
     name: str, host: str, port: int, *, own: int | None, record: LockRecord | None
 ) -> Finding:
-    """Whether the port can be had; `own` is the one that our running node holds."""
+    """Whether the port can be had; `own` is the one that our running node holds instead."""
+    if record is not None and own is not None:
+        return good(name, f"{own} is held by our node {record.name}, {_process(record)}")
     if port <= 0:
         return good(name, "none is asked for" if port < 0 else "any free one is taken")
-    if record is not None and own == port:
-        return good(name, f"{port} is held by our node {record.name}, {_process(record)}")
     option = "--api-port" if name.startswith("api") else "--port"
     try:
         _try_bind(host, port)

@@ -5,6 +5,7 @@ Prints ratios and processor time, not wall clocks: machines are shared. Nothing 
 
 import argparse
 import importlib
+import signal
 import sys
 
 NAMES = (
@@ -28,6 +29,8 @@ def main() -> int:
         "names", nargs="*", choices=[*NAMES, *SLOW, []], help="all where none is named"
     )
     chosen = parser.parse_args().names or NAMES
+    # Whoever ends it by `kill` wants its nodes and namespaces gone as well.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     for name in chosen:
         print(f"== {name}", flush=True)
         importlib.import_module(f"tests.benchmarks.{name}").run()

@@ -139,6 +139,18 @@ def test_a_port_held_by_our_own_node_is_fine() -> None:
     assert "attic, process 77" in found.reason
 
 
+def test_a_node_that_runs_on_other_ports_has_what_it_needs() -> None:
+    """Whoever holds the usual port, perhaps another node of this machine, does not matter then."""
+    record = LockRecord(process_id=77, name="attic", api=Address("127.0.0.1", 52515))
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen(1)
+        taken = other.getsockname()[1]
+        found = check_port("api port", "127.0.0.1", taken, own=52515, record=record)
+    assert found.state == "ok"
+    assert "52515 is held by our node attic" in found.reason
+
+
 def test_a_host_that_is_not_here_is_a_failure() -> None:
     found = check_port("api port", "203.0.113.9", 52415, own=None, record=None)
     assert found.state == "fail"

@@ -58,7 +58,7 @@ _MORE_CORES: dict[tuple[str, int], tuple[float, float]] = {
 }
 
 _PROCESSOR_DENSE = Speed(6.5e9, 66.0e9)
-_PROCESSOR_QUANTISED = Speed(0.76e9, 4.0e9)
+_PROCESSOR_QUANTISED = Speed(1.15e9, 4.0e9)
 _PROCESSOR_HALF = Speed(1.2e9, 3.8e9)
 
 

@@ -12,7 +12,9 @@ from tests.fakes.snapshots import check_snapshot, screen_text, settle, until_sho
 from tui.app_options import AppOptions
 from tui.bridge.conversation import Conversation
 from tui.bridge.inbox import Generated
+from tui.viewmodel import glyphs
 from tui.widgets.composer import Composer
+from tui.widgets.pane import fitted
 from tui.widgets.transcript import Transcript
 
 CHAT = AppOptions(animations=False, view="chat")
@@ -175,3 +177,54 @@ def test_the_tokens_of_an_answer_are_those_that_the_node_counted() -> None:
     end = Finished(reason=FinishReason.STOP, usage=usage)
     conversation.accept(Generated(request, end), 3.0)
     assert conversation.turns[-1].tokens == 2
+
+
+async def test_a_line_that_is_cut_says_so() -> None:
+    play = Screenplay(three_node_cluster(), CHAT)
+    async with play.app.run_test(size=(80, 24)) as pilot:
+        play.start()
+        await settle(play, pilot)
+        assert play.app.context is not None
+        play.app.context.conversation.model = ModelId("llama-3.3-70b-4bit")
+        await pilot.press(*"hi", "enter")
+        await settle(play, pilot)
+        turn = play.app.context.conversation.turns[-1]
+        turn.model = ModelId("owner/a-model-with-a-name-of-more-than-fifty-characters-4bit")
+        turn.started_at, turn.first_at = 1.0, 1.4
+        assert play.app.main is not None
+        transcript = play.app.main.query_one(Transcript)
+        transcript.paint()
+        await settle(play, pilot)
+        lines = ["".join(part.text for part in line) for line in transcript.lines]
+        (head,) = (line for line in lines if "first token" in line)
+        assert glyphs.ELLIPSIS in head
+        assert len(head) <= transcript.size.width
+    play.close()
+
+
+def test_a_title_that_is_cut_says_so() -> None:
+    parts = [("Chat ", "b"), ("with a model of a long name", "dim"), (" and more", "dim")]
+    assert fitted(parts, 60) == parts
+    cut = fitted(parts, 20)
+    assert "".join(words for words, _ in cut) == "Chat with a model o" + glyphs.ELLIPSIS
+
+
+async def test_the_key_bar_says_what_escape_does_now_and_how_the_field_is_left() -> None:
+    play = Screenplay(three_node_cluster(), CHAT)
+    play.node.items_max = 3
+    async with play.app.run_test(size=(80, 24)) as pilot:
+        play.start()
+        await settle(play, pilot)
+        bar = screen_text(play.app).split("\n")[-1]
+        assert "esc leave" in bar
+        assert "tab transcript" in bar
+        await pilot.press(*"hi", "enter")
+        await settle(play, pilot)
+        assert "esc stop" in screen_text(play.app).split("\n")[-1]
+        await pilot.press("escape")
+        await settle(play, pilot)
+        assert "esc leave" in screen_text(play.app).split("\n")[-1]
+        await pilot.press("tab")
+        await settle(play, pilot)
+        assert isinstance(play.app.screen.focused, Transcript)
+    play.close()

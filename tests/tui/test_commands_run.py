@@ -31,6 +31,7 @@ from tests.fakes.fake_handle import (
     make_state,
 )
 from tests.fakes.surroundings import pretend_terminal
+from tui.commands.chat import HELP
 
 USAGE = Usage(prompt_tokens=5, output_tokens=2, cached_tokens=3, prefill_seconds=0.1)
 
@@ -273,3 +274,7 @@ def test_run_sends_the_schema_of_a_file(
     missing = line("run", MODEL, "a cat", "--json-schema", str(tmp_path / "none.json"))
     assert missing.code == 2
     assert f"{tmp_path / 'none.json'}: No such file or directory\n" in missing.err
+
+
+def test_the_help_of_a_chat_fits_a_terminal_of_eighty_columns() -> None:
+    assert max(len(line) for line in HELP.split("\n")) < 80

@@ -259,3 +259,60 @@ async def test_quitting_an_attached_app_ends_nothing_and_does_not_ask() -> None:
         assert not play.app.is_running
     assert not play.handle.ended
     play.close()
+
+
+def frames(shown: str) -> list[tuple[int, int, int, int]]:
+    """Whole frames on the screen: left, top, right, bottom."""
+    lines = [line.ljust(200) for line in shown.split("\n")]
+    found: list[tuple[int, int, int, int]] = []
+    for top, line in enumerate(lines):
+        for left, corner in enumerate(line):
+            right = line.find("╮", left)
+            if corner != "╭" or right < 0:
+                continue
+            for bottom in range(top + 1, len(lines)):
+                if (lines[bottom][left], lines[bottom][right]) == ("╰", "╯"):
+                    found.append((left, top, right, bottom))
+                if (lines[bottom][left], lines[bottom][right]) != ("│", "│"):
+                    break
+    return found
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
+async def test_the_palette_stands_in_a_whole_frame_with_a_line_for_each_action(
+    size: tuple[int, int],
+) -> None:
+    play = Screenplay(five_node_cluster())
+    async with play.app.run_test(size=size) as pilot:
+        play.start()
+        await settle(play, pilot)
+        await pilot.press("ctrl+p")
+        shown = await until_shown(play, pilot, "Filter: words")
+        around = [
+            (left, right)
+            for left, top, right, _ in frames(shown)
+            if "Search every action" in "".join(shown.split("\n")[top : top + 4])
+            and right - left < size[0] - 1
+        ]
+        assert len(around) == 1, shown
+        ((left, right),) = around
+        assert left >= 5
+        assert abs(left - (size[0] - 1 - right)) <= 1
+        (line,) = (line for line in shown.split("\n") if "Place a model" in line)
+        assert line[left + 1 : right].split()[:5] == ["Place", "a", "model", ":place", "n"]
+    play.close()
+
+
+@pytest.mark.parametrize("name", ["place_plans", "entry", "links", "help", "columns"])
+@pytest.mark.parametrize("width", [80, 90, 100, 120])
+async def test_no_sliver_of_a_torn_frame_stands_beside_a_dialog(name: str, width: int) -> None:
+    play = Screenplay(five_node_cluster())
+    async with play.app.run_test(size=(width, 24)) as pilot:
+        play.start()
+        await settle(play, pilot)
+        for key in KEYS[name]:
+            await pilot.press(key)
+            await settle(play, pilot)
+        shown = play.app.screen.children[0].region
+        assert shown.x == 0 or shown.x >= 5, shown
+    play.close()

@@ -4,7 +4,8 @@ import pytest
 
 from node.model.ids import InstanceId
 from node.model.instance import RunnerPhase
-from tests.fakes.cluster import Cluster, three_node_builder
+from node.model.machine import Address
+from tests.fakes.cluster import MACS, Cluster, node_id, three_node_builder
 from tests.fakes.screen import Screenplay
 from tests.fakes.snapshots import screen_text, settle
 from tui.app_options import AppOptions
@@ -59,3 +60,18 @@ async def test_a_node_without_any_layer_says_so() -> None:
     builder = three_node_builder()
     builder.place("0ce1", "smollm2-135m-instruct", {"mini-1": 30}, RunnerPhase.READY)
     assert "no layers" in await overview(builder.build(), (160, 45))
+
+
+async def test_nodes_on_one_machine_share_its_memory() -> None:
+    apart = three_node_builder()
+    total = sum(MACS[name].memory_gib for name in apart.names)
+    assert f"of {total} GiB" in await overview(apart.build(), (160, 45))
+    beside = three_node_builder()
+    machine = beside.state.nodes[node_id("studio-a")].machine
+    for name in beside.names:
+        here = (Address("127.0.0.1", 50_000 + len(name)),)
+        beside.amend_node(name, machine=machine, addresses=here)
+        beside.put(name, beside.registers[node_id("studio-a"), "MachineFigures"].value)
+    shown = await overview(beside.build(), (160, 45))
+    assert "of 192 GiB" in shown
+    assert "576" not in shown

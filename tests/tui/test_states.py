@@ -237,7 +237,7 @@ STATES: dict[str, Met] = {
     "no_models_table": Met(no_models, ("No model lies on any node",), "model pull", "models"),
     "no_placement": Met(fakes.no_placement, ("Nothing is running",), "n places"),
     "no_placement_chat": Met(fakes.no_placement, ("No model is ready",), "n places", "chat"),
-    "no_requests": Met(fakes.no_placement, ("No requests",), "7 chats here", "placements"),
+    "no_requests": Met(fakes.no_placement, ("No requests",), "7 opens a chat", "placements"),
     "no_downloads": Met(fakes.no_placement, ("No downloads",), "a fetches one", "downloads"),
     "no_match": Met(
         fakes.three_node_cluster,

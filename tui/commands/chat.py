@@ -37,10 +37,10 @@ from tui.commands.progress import ProgressLine
 MESSAGES_MAX = 400
 """The oldest turns are forgotten beyond so many messages."""
 STOP_SECONDS = 10.0
-_HELP = """\
+HELP = """\
 /clear         forget the conversation
 /stats         token counts and times after each answer, on or off
-/system TEXT   set the instructions before the conversation; without a text, show them
+/system TEXT   set the instructions; without a text, show them
 /bye           leave, as Ctrl-D does
 Ctrl-C         stops the answer; at the prompt, a second one leaves"""
 
@@ -147,7 +147,7 @@ class Talk:
             case "/bye" | "/exit" | "/quit":
                 return False
             case "/help" | "/?":
-                self._console.say(_HELP)
+                self._console.say(HELP)
             case "/clear":
                 self._messages.clear()
                 self._console.say("the conversation is forgotten")

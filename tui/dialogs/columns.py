@@ -6,7 +6,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from tui.context import Context
-from tui.dialogs.dialog import Dialog
+from tui.dialogs.dialog import Dialog, width_of
 from tui.paint.canvas import Canvas
 from tui.viewmodel import glyphs
 from tui.widgets.list_pane import ListPane
@@ -85,7 +85,7 @@ class ColumnsDialog(Dialog):
 
     def on_mount(self) -> None:
         """As high as is needed."""
-        self.pane.styles.width = min(WIDTH, self.size.width - 4)
+        self.pane.styles.width = width_of(WIDTH, self.size.width)
         self.pane.styles.height = min(self.pane.count() + 2, self.size.height - 4)
         self.pane.focus()
 

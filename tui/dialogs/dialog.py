@@ -7,6 +7,14 @@ from textual.screen import ModalScreen
 
 from tui.widgets.list_pane import ListPane
 
+SLIVER_CELLS = 5
+"""What shows of the view at either side of a dialog is either more than this, or nothing."""
+
+
+def width_of(wanted: int, screen: int) -> int:
+    """So wide; or as the screen, where only torn frames would show beside the dialog."""
+    return wanted if screen - wanted > 2 * SLIVER_CELLS else screen
+
 
 class Dialog(ModalScreen[None]):
     """List keys act on the pane that has the focus."""

@@ -8,7 +8,7 @@ from textual.binding import BindingType
 from node.core.apply import read_event
 from node.model.session import Entry
 from tui.context import Context
-from tui.dialogs.dialog import Dialog
+from tui.dialogs.dialog import Dialog, width_of
 from tui.paint.json_lines import json_lines
 from tui.shell import app_of
 from tui.viewmodel import glyphs, text
@@ -47,7 +47,7 @@ class PageDialog(Dialog):
 
     def on_mount(self) -> None:
         """The page has the focus, and no more lines than it needs."""
-        width = min(WIDTH, self.size.width - 4)
+        width = width_of(WIDTH, self.size.width)
         self.pane.styles.width = width
         self.pane.lines = self.page(width - FRAME_CELLS)
         self.pane.styles.height = min(len(self.pane.lines) + 2, self.size.height - 2)

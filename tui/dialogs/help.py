@@ -9,7 +9,7 @@ from tui.actions.catalogue import SCOPE_TITLES
 from tui.actions.everywhere import VIEWS
 from tui.actions.registry import in_scope
 from tui.context import Context
-from tui.dialogs.dialog import Dialog
+from tui.dialogs.dialog import Dialog, width_of
 from tui.viewmodel import glyphs
 from tui.widgets.painted import Parts
 from tui.widgets.text_pane import TextPane
@@ -42,7 +42,8 @@ class HelpDialog(Dialog):
     def on_mount(self) -> None:
         """As wide and high as is needed."""
         lines = self.lines(self.size.width - FRAME_CELLS)
-        self.pane.styles.width = max(_width(line) for line in lines) + FRAME_CELLS
+        widest = max(_width(line) for line in lines) + FRAME_CELLS
+        self.pane.styles.width = width_of(widest, self.size.width)
         self.pane.styles.height = min(len(lines) + 2, self.size.height - 2)
         self.pane.lines = lines
         self.pane.focus()

@@ -11,7 +11,7 @@ from node.model.errors import ExoctlError
 from node.model.ids import NodeId
 from node.model.register import LinkRecord
 from tui.context import Context
-from tui.dialogs.dialog import Dialog
+from tui.dialogs.dialog import Dialog, width_of
 from tui.paint.canvas import Canvas
 from tui.shell import Shell
 from tui.viewmodel import glyphs, text
@@ -128,7 +128,7 @@ class LinksDialog(Dialog):
 
     def on_mount(self) -> None:
         """As high as is needed; measure at once."""
-        self.pane.styles.width = min(WIDTH, self.size.width - 4)
+        self.pane.styles.width = width_of(WIDTH, self.size.width)
         self.pane.styles.height = min(self.pane.count() + 3, self.size.height - 2)
         self.pane.focus()
         self.action_again()

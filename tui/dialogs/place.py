@@ -12,12 +12,13 @@ from node.model.ids import ModelId, NodeId
 from node.model.topology import Plan
 from tui.dialogs.candidates import CandidateDetails, CandidatePane, lines_of
 from tui.dialogs.chooser import Choice, ChoicePane
-from tui.dialogs.dialog import Dialog
+from tui.dialogs.dialog import Dialog, width_of
 from tui.shell import Question, Shell, submit
 from tui.viewmodel import glyphs, text
 from tui.viewmodel.plans import candidate_rows, move_boundary
 from tui.widgets.painted import Parts
 
+WIDTH = 130
 CONTEXTS = (0, 8192, 16_384, 32_768)
 
 
@@ -70,6 +71,7 @@ class PlaceDialog(Dialog):
 
     def on_mount(self) -> None:
         """Show the step that is due."""
+        self.query_one("#place").styles.width = width_of(WIDTH, self.size.width)
         self.models.styles.height = min(len(self.models.choices) + 2, self.size.height - 4)
         if self.model is not None:
             self._take_model(self.model)

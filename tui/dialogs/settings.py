@@ -11,7 +11,7 @@ from node.config import AppFileSettings, config_file, read_config_file
 from node.model.errors import ExoctlError, UsageError
 from tui.bridge.store import ALL
 from tui.context import Context
-from tui.dialogs.dialog import Dialog
+from tui.dialogs.dialog import Dialog, width_of
 from tui.paint.canvas import Canvas
 from tui.settings_file import with_setting, write_settings
 from tui.shell import Shell, app_of
@@ -120,7 +120,7 @@ class SettingsDialog(Dialog):
     def on_mount(self) -> None:
         """What holds now, in as many lines as are needed."""
         self.pane.now = self._now()
-        self.pane.styles.width = min(WIDTH, self.size.width - 4)
+        self.pane.styles.width = width_of(WIDTH, self.size.width)
         self.pane.styles.height = min(len(self.pane.now) + 6, self.size.height - 2)
         self.pane.focus()
 

@@ -63,6 +63,11 @@ class ClusterView:
         return nodes.node_rows(self.state, self.registers, self.hues, self.here, self.now)
 
     @cached_property
+    def memory(self) -> tuple[int, int]:
+        """In use and in all, each machine once."""
+        return nodes.memory_of_all(self.state, self.nodes)
+
+    @cached_property
     def links(self) -> dict[frozenset[NodeId], LinkRow]:
         """The best link of each pair."""
         return nodes.link_rows(self.state, self.registers)

@@ -1,7 +1,11 @@
 """Rows of nodes, their places in the log, and the links between them."""
 
+from collections.abc import Sequence
+
 import msgspec
 
+from node.core.facts import Facts
+from node.core.placement.room import machine_groups
 from node.model.ids import NodeId, RunnerId
 from node.model.machine import NodeRecord
 from node.model.register import LinkFigures, LinkRecord, MachineFigures, RouterFigures
@@ -15,6 +19,7 @@ LAG_WARN = 100
 MEMORY_WARN = 0.92
 DISK_WARN_BYTES = 10_000_000_000
 SLOW_BITS = 100e6
+NO_FACTS = Facts()
 
 
 def node_rows(
@@ -63,6 +68,19 @@ def node_rows(
             )
         )
     return rows
+
+
+def memory_of_all(state: State, rows: Sequence[NodeRow]) -> tuple[int, int]:
+    """Memory in use and in all, of the whole cluster; nodes on one machine share its memory."""
+    groups = machine_groups(state, NO_FACTS)
+    counted: set[NodeId] = set()
+    used = total = 0
+    for row in rows:
+        if row.node not in counted and row.memory_total:
+            used += row.memory_used
+            total += row.memory_total
+            counted |= groups.get(row.node, frozenset((row.node,)))
+    return used, total
 
 
 def _describe(record: NodeRecord) -> tuple[str, str]:

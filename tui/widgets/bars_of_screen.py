@@ -9,6 +9,7 @@ from textual.widgets import Input
 from tui.actions.action import Action
 from tui.actions.everywhere import VIEWS
 from tui.actions.registry import BY_ID, in_scope
+from tui.bridge.conversation import TOPICS as CHAT_TOPICS
 from tui.bridge.store import ALL
 from tui.context import Context
 from tui.paint.canvas import Canvas
@@ -143,7 +144,7 @@ class TabBar(Painted):
 class KeyBar(Painted):
     """Keys that act now, for what has the focus."""
 
-    topics: ClassVar[frozenset[str]] = frozenset()
+    topics: ClassVar[frozenset[str]] = CHAT_TOPICS
     surface: ClassVar[str] = "app"
     fades: ClassVar[bool] = False
 
@@ -177,7 +178,9 @@ class KeyBar(Painted):
         if self.is_command:
             return [("enter", "runs it"), ("tab", "completes"), ("esc", "closes")]
         if self.is_typing:
-            keys = [("enter", "send"), ("^j", "newline"), ("esc", "stop, leave the field")]
+            answers = self.context.conversation.is_generating
+            keys = [("enter", "send"), ("^j", "newline")]
+            keys += [("esc", "stop" if answers else "leave"), ("tab", "transcript")]
             return keys + [
                 (key, action.hint)
                 for action in found

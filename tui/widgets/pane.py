@@ -8,6 +8,7 @@ from textual.widget import Widget
 
 from tui.actions.action import key_text
 from tui.actions.registry import in_scope
+from tui.viewmodel import text
 from tui.widgets.painted import Painted, Parts
 
 
@@ -28,6 +29,19 @@ def bindings(*scopes: str) -> list[BindingType]:
     ]
 
 
+def fitted(parts: Parts, room: int) -> Parts:
+    """As much of a title as fits; where it is cut, an ellipsis says so."""
+    if sum(text.cells(words) for words, _ in parts) <= room:
+        return parts
+    shown: Parts = []
+    for words, ink in parts:
+        shown.append((text.shorten(words, room), ink))
+        room -= text.cells(words)
+        if room < 1:
+            break
+    return shown
+
+
 class Pane(Painted, can_focus=True):
     """A framed part of a view. `scope` names the registry's actions that act in it."""
 
@@ -45,7 +59,9 @@ class Pane(Painted, can_focus=True):
         """Draw content and border."""
         super().paint()
         if self.is_attached:
-            head, foot = self.titled(self.heading()), self.titled(self.footing())
+            room = self.size.width
+            head = self.titled(fitted(self.heading(), room))
+            foot = self.titled(fitted(self.footing(), room))
             if head != self._shown_head:
                 self._shown_head = head
                 self.border_title = head

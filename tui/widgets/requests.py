@@ -92,7 +92,7 @@ class RequestsPane(TablePane):
         canvas.centre(y, "No requests.", "text b")
         local = self.context.view.local
         where = f"the API on {local.api}" if local and local.api else "the API"
-        canvas.centre(y + 1, f"7 chats here; programs use {where}", "dim")
+        canvas.centre(y + 1, f"7 opens a chat; programs use {where}", "dim")
 
     @property
     def _columns(self) -> tuple[int, int, list[tuple[str, int]]]:

@@ -56,8 +56,7 @@ class TopologyPane(Pane):
         view = self.context.view
         up = [link for link in view.links.values() if link.up]
         said: list[str] = []
-        used = sum(row.memory_used for row in view.nodes)
-        total = sum(row.memory_total for row in view.nodes)
+        used, total = view.memory
         if len(view.nodes) > 1 and total and self.size.width > 90:
             said.append(f"memory {text.memory_of(used, total)}")
             watts = sum(row.watts or 0.0 for row in view.nodes)

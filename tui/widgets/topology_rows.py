@@ -39,7 +39,7 @@ def draw_rows(
         rest = f"and {len(order) - len(shown)} more: 2 shows all"
         canvas.put(2, canvas.height - 1, rest, "dim")
     elif len(order) + 2 <= canvas.height and len(order) > 1:
-        _draw_sum(canvas, len(order) + 1, order, ring)
+        _draw_sum(canvas, len(order) + 1, order, ring, context.view.memory)
 
 
 def _draw_row(
@@ -128,8 +128,14 @@ def _draw_hop(
     canvas.put(x, at[1], words if x + len(words) <= canvas.width else figures, "dim")
 
 
-def _draw_sum(canvas: Canvas, y: int, order: list[NodeRow], ring: PlacementRow | None) -> None:
-    used, total = sum(row.memory_used for row in order), sum(row.memory_total for row in order)
+def _draw_sum(
+    canvas: Canvas,
+    y: int,
+    order: list[NodeRow],
+    ring: PlacementRow | None,
+    memory: tuple[int, int],
+) -> None:
+    used, total = memory
     watts = sum(row.watts or 0.0 for row in order)
     canvas.put(2, y, "sum", "dim")
     canvas.put(2 + NAME_CELLS + 1, y, text.memory_of(used, total), "dim")

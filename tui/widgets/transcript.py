@@ -20,6 +20,8 @@ from tui.widgets.painted import Parts
 from tui.widgets.pane import bindings
 
 BAR_CELLS = 2
+MODEL_CELLS_MIN = 20
+"""Of a model's name before its figures are cut instead."""
 CURSOR = glyphs.EIGHTHS[4]
 
 
@@ -66,7 +68,8 @@ class Transcript(ListPane):
         if turns and turns[-1].is_open:
             turn = turns[-1]
             figure = text.speed(turn.speed) if turn.speed else turn.progress
-            parts.append((f"{figure} {glyphs.DOT} esc stops", "accent"))
+            words = f" {glyphs.DOT} ".join(part for part in (figure, "esc stops") if part)
+            parts.append((words, "accent"))
         if not self.is_following:
             parts.append((f"  {glyphs.DOWN} end follows", "dim"))
         return parts
@@ -137,13 +140,13 @@ class Transcript(ListPane):
         for place, turn in enumerate(conversation.turns):
             if place:
                 lines.append([])
-            lines.append(self._head(turn))
+            lines.append(self._head(turn, width))
             bar = "accent" if turn.role == "user" else "line"
             lead = Segment(f"{glyphs.LEFT_BAR} ", palette.style(bar))
             lines += [[lead, *line] for line in self._body(place, turn, width - BAR_CELLS)]
         self.lines = lines
 
-    def _head(self, turn: Turn) -> list[Segment]:
+    def _head(self, turn: Turn, width: int) -> list[Segment]:
         style = self.context.palette.style
         if turn.role == "user":
             return [
@@ -160,7 +163,9 @@ class Transcript(ListPane):
         if turn.usage is not None and turn.usage.cached_tokens:
             figures.append(f"{turn.usage.cached_tokens} of the prompt from cache")
         words = f"  {f' {glyphs.DOT} '.join(figures)}" if figures else ""
-        return [Segment(turn.model, style("hue0 b")), Segment(words, style("dim"))]
+        model = text.middle(turn.model, max(MODEL_CELLS_MIN, width - text.cells(words)))
+        words = text.shorten(words, width - text.cells(model))
+        return [Segment(model, style("hue0 b")), Segment(words, style("dim"))]
 
     def _body(self, place: int, turn: Turn, width: int) -> list[list[Segment]]:
         style = self.context.palette.style

@@ -8,6 +8,7 @@ import anyio.abc
 import msgspec
 
 from node.io import clock
+from node.io.unix_stream import connect_unix
 from node.model.ids import RunnerId
 from node.runner.claim import NONCE_BYTES, is_proof, proof
 from node.runner.protocol import (
@@ -85,7 +86,7 @@ def _decode(payload: bytes) -> RunnerMessage:
 class RunnerLink:
     """One connection to a runner."""
 
-    def __init__(self, stream: anyio.abc.SocketStream) -> None:
+    def __init__(self, stream: anyio.abc.ByteStream) -> None:
         self._stream = stream
         self._reader = FrameReader()
 
@@ -117,7 +118,7 @@ async def dial(path: Path) -> RunnerLink:
     Raises:
         OSError: nobody listens there.
     """
-    return RunnerLink(await anyio.connect_unix(path))
+    return RunnerLink(await connect_unix(path))
 
 
 class RunnerClaim:

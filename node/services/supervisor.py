@@ -58,6 +58,7 @@ class Supervisor:
         self._settings = settings
         self._keepers: dict[RunnerId, RunnerKeeper] = {}
         self._over: dict[RunnerId, RunnerRecord] = {}
+        self._logged: dict[RunnerId, RunnerPhase] = {}
         self._listeners: list[Callable[[RunnerRecord], None]] = []
         self._tasks: anyio.abc.TaskGroup | None = None
         self._ended = Wakeup()
@@ -179,6 +180,7 @@ class Supervisor:
             del self._keepers[record.runner]
             self._over[record.runner] = record
             self._tell(record)
+            self._logged.pop(record.runner, None)
             self._ended.ring()
 
     def refuse(self, order: RunnerOrder, failure: Failure) -> None:
@@ -232,8 +234,9 @@ class Supervisor:
         failure = record.failure
         if failure is not None:
             _log.error("runner %s failed: %s", record.runner, failure.message)
-        else:
+        elif self._logged.get(record.runner) is not record.phase:
             _log.info("runner %s is %s", record.runner, record.phase.value)
+        self._logged[record.runner] = record.phase
         for listener in self._listeners:
             listener(record)
 

@@ -43,7 +43,10 @@ async def eventually(holds: Callable[[], bool]) -> None:
 # -- life ------------------------------------------------------------------------------------------
 
 
-async def test_a_runner_goes_through_its_phases_and_stops_when_asked(tmp_path: Path) -> None:
+async def test_a_runner_goes_through_its_phases_and_stops_when_asked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "exoctl")
     async with scene(tmp_path) as here:
         ready = await here.ready()
         assert here.supervisor.figures().runners[0].layers_total == 4
@@ -65,6 +68,8 @@ async def test_a_runner_goes_through_its_phases_and_stops_when_asked(tmp_path: P
             RunnerPhase.STOPPED,
         ]
         assert here.supervisor.figures().runners == ()
+        said = [row.message.rpartition(" ")[2] for row in caplog.records if " is " in row.message]
+        assert said == [phase.value for phase in phases], "each once, though told more often"
 
 
 async def test_a_stage_that_ends_with_another_before_its_own_stop_comes_has_not_failed(

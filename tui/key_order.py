@@ -16,10 +16,10 @@ from textual.dom import DOMNode
 
 KEYS_MAX = 256
 """Keys kept; a longer paste outside of a text field loses its end."""
-PATIENCE_SECONDS = 0.5
+PATIENCE_SECONDS = 3.0
 """After so long the next key goes on, whatever became of the one before."""
 LOOK_SECONDS = 0.01
-LOOKS_MAX = 50
+LOOKS_MAX = 300
 """So often it is looked whether what the key opened is there."""
 
 

@@ -36,7 +36,7 @@ from tui.widgets.table_pane import TablePane
 from tui.widgets.topology import TopologyPane
 
 COLUMNS_MIN, LINES_MIN = 80, 24
-MOUNT_SECONDS = 0.01  # until a view that is not mounted yet is looked at again
+MOUNT_SECONDS = 0.01  # until a view that is not there yet is looked at again
 _SEVERITIES: dict[Level, Any] = {"bad": "error", "warn": "warning"}
 
 
@@ -56,7 +56,7 @@ class MainScreen(Screen[None]):
         self.last_view = "overview"
         self._doing = Doing()
         self.timers = Timers(context, self.set_timer)
-        self.timers.panes = self._topologies
+        self.timers.panes = lambda: list(self.view.query(TopologyPane)) if self.view else []
         self._node_count = -1
         self.is_settled = True
         """The view that was asked for is there, and what waited for it is done."""
@@ -77,9 +77,8 @@ class MainScreen(Screen[None]):
         for part in (screen, panes, cluster, downloads, marks):
             self._doing.take(part.handlers(self))
         self.watch(self, "focused", self._focus_changed)
-        names = [name for name, _ in VIEWS]
         first = self.context.options.view
-        self.show_view(first if first in names else "overview")
+        self.show_view(first if first in dict(VIEWS) else "overview")
 
     @property
     def view(self) -> View | None:
@@ -120,10 +119,15 @@ class MainScreen(Screen[None]):
 
     def _do_waiting(self, name: str) -> None:
         """Do what was asked for before the view had its panes, and these their sizes."""
-        due = self._doing.due(name) if name == self.view_name else []
+        is_here = name == self.view_name
+        is_seen = is_here and not self.has_class("-compact")
+        if is_seen and self.view is not None and not self.view.is_laid_out:
+            self.set_timer(MOUNT_SECONDS, lambda: self._do_waiting(name))
+            return
+        due = self._doing.due(name) if is_here else []
         if due:
             self.paint_topics(ALL)
-        self.is_settled = self.is_settled or name == self.view_name
+        self.is_settled = self.is_settled or is_here
         for action_id, argument in due:
             self.perform(action_id, argument)
 
@@ -134,9 +138,6 @@ class MainScreen(Screen[None]):
             self.show_view(SCOPE_VIEWS.get(scope, scope))
             here = self.view.pane_of(scope) if self.view else None
         return here
-
-    def _topologies(self) -> list[TopologyPane]:
-        return list(self.view.query(TopologyPane)) if self.view else []
 
     def _after(self, seconds: float, call: Callable[[], None]) -> object:
         if seconds <= 0:
@@ -197,7 +198,7 @@ class MainScreen(Screen[None]):
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """Scopes whose keys act now, beside those that act everywhere."""
+        """Scopes whose keys act now."""
         return self.query_one(KeyBar).scopes
 
     def action_act(self, action_id: str) -> None:

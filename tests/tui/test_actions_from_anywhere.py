@@ -1,6 +1,7 @@
 """Every action may be asked for in every view: it is done there or where it belongs."""
 
 import pytest
+from textual.geometry import Size
 
 from node.handle import NodeHandle
 from node.model.errors import ExoctlError
@@ -13,6 +14,7 @@ from tui.actions.everywhere import VIEWS
 from tui.actions.registry import BY_ID
 from tui.app_options import AppOptions
 from tui.main_screen import MainScreen
+from tui.views.events import EventTable
 from tui.widgets.event_log import EventLog
 from tui.widgets.log_view import LogView
 from tui.widgets.topology import TopologyPane
@@ -125,6 +127,31 @@ async def test_what_was_asked_for_before_its_view_was_there_takes_effect() -> No
         await settle(play, pilot)
         assert main.view_name == "overview"
         assert main.query_one(TopologyPane).shows_matrix
+    play.close()
+
+
+async def test_what_was_asked_for_waits_until_the_panes_of_its_view_have_their_places(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a busy machine a view has its panes before these have their sizes."""
+    looks = iter(range(20))
+    size = EventTable.size
+
+    def late(pane: EventTable) -> Size:
+        return Size(0, 0) if next(looks, None) is not None else size.fget(pane)  # type: ignore[misc]
+
+    monkeypatch.setattr(EventTable, "size", property(late))
+    play = screen("models")
+    async with play.app.run_test(size=(120, 40)) as pilot:
+        play.start()
+        await settle(play, pilot)
+        main = play.app.main
+        assert main is not None
+        main.run_line(f"goto {play.entries[3].index}")
+        await settle(play, pilot)
+        events = main.view.query_one(EventLog) if main.view else None
+        assert events is not None
+        assert events.chosen == play.entries[3]
     play.close()
 
 

@@ -1,7 +1,10 @@
 """Keys typed ahead: none is lost, and none acts where it was not meant."""
 
+import asyncio
+
 import pytest
 from textual import events
+from textual.widgets import Button
 
 from tests.fakes.cluster import five_node_cluster, three_node_cluster
 from tests.fakes.screen import Screenplay
@@ -20,6 +23,24 @@ def typed(play: Screenplay, keys: str) -> None:
 @pytest.mark.parametrize("round_", range(5))
 async def test_a_key_behind_the_one_that_closes_a_dialog_is_not_lost(round_: int) -> None:
     del round_
+    play = Screenplay(three_node_cluster())
+    async with play.app.run_test(size=(100, 30)) as pilot:
+        play.start()
+        await settle(play, pilot)
+        typed(play, "qn?")
+        await until_shown(play, pilot, "Everywhere")
+        assert "Quit this node?" not in screen_text(play.app)
+    play.close()
+
+
+async def test_an_answer_that_takes_a_second_on_a_busy_machine_costs_no_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+
+    async def late(_self: Button, _event: events.Key) -> None:
+        await asyncio.sleep(0.8)
+
+    monkeypatch.setattr(Button, "on_key", late, raising=False)
     play = Screenplay(three_node_cluster())
     async with play.app.run_test(size=(100, 30)) as pilot:
         play.start()

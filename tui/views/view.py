@@ -29,6 +29,12 @@ class View(Container):
         below = self.walk_children(Widget, with_self=False)
         return bool(below) and all(widget.is_mounted for widget in below)
 
+    @property
+    def is_laid_out(self) -> bool:
+        """Its main pane has its size, and so its rows."""
+        main = self.first_focus()
+        return main is None or bool(main.size)
+
     def painted(self) -> list[Painted]:
         """Everything in it that is drawn line by line."""
         return list(self.query(Painted))

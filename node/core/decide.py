@@ -13,8 +13,9 @@ from node.core.annotate import label_node, name_node, name_problem
 from node.core.facts import Facts
 from node.core.lookup import find_instance, find_node
 from node.core.naming import name_of
-from node.core.placement.layers import Costs
+from node.core.placement.candidate import costs_of
 from node.core.placement.plan import plan
+from node.core.placement.tensor import TENSOR
 from node.core.placement.wish import check, find_card, preparing_on, resolve
 from node.core.refusal import Refusal, refusal
 from node.model.card import ModelCard
@@ -51,6 +52,11 @@ ADDRESSES_MAX = 16
 REASON_LENGTH_MAX = 200
 ID_CHARACTERS = 8
 PROOF_LAN = "lan"
+TRANSPORT_REASONS: dict[str, str] = {
+    "single": "",
+    "pipeline": "any two linked nodes can talk over TCP",
+    TENSOR: "sums of tensor parallel go over mlx's own ring",
+}
 
 
 class Ids(Protocol):
@@ -140,7 +146,7 @@ def _place(
 
 def make_instance(state: State, card: ModelCard, candidate: Candidate, ids: Ids) -> Instance:
     """The instance that a candidate becomes, with ids of its own."""
-    costs = Costs(card, candidate.weight_format, candidate.context_tokens)
+    costs = costs_of(card, candidate)
     shards = tuple(
         Shard(
             runner=RunnerId(_fresh("r-", state.runners, ids)),
@@ -153,6 +159,7 @@ def make_instance(state: State, card: ModelCard, candidate: Candidate, ids: Ids)
         )
         for rank, share in enumerate(candidate.shares)
     )
+    tensor = candidate.strategy == TENSOR
     return Instance(
         instance=InstanceId(_fresh("i-", state.instances, ids)),
         model=card.model,
@@ -161,12 +168,14 @@ def make_instance(state: State, card: ModelCard, candidate: Candidate, ids: Ids)
         context_tokens=candidate.context_tokens,
         weight_format=candidate.weight_format,
         transport=candidate.transport,
-        transport_reason="any two linked nodes can talk over TCP" if len(shards) > 1 else "",
+        transport_reason=TRANSPORT_REASONS[candidate.strategy],
         requested_by=NodeId(""),
         predicted_tokens_per_second=candidate.predicted_tokens_per_second,
         predicted_prompt_tokens_per_second=candidate.predicted_prompt_tokens_per_second,
-        table_tokens_per_second=candidate.table_tokens_per_second,
-        table_prompt_tokens_per_second=candidate.table_prompt_tokens_per_second,
+        # Of sums over a ring nothing can be learnt about how fast a node is.
+        table_tokens_per_second=0.0 if tensor else candidate.table_tokens_per_second,
+        table_prompt_tokens_per_second=0.0 if tensor else candidate.table_prompt_tokens_per_second,
+        tensor=tensor,
     )
 
 

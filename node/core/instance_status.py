@@ -68,7 +68,7 @@ def status(
     if instance.removing:
         found = _stopping(stages)
     else:
-        found = _absent(state, instance, stages) or _broken(stages) or _advancing(instance, stages)
+        found = _absent(state, instance, stages) or _broken(stages) or _advancing(stages)
     return msgspec.structs.replace(
         found,
         layers_loaded=sum(_layers_loaded(stage) for stage in stages),
@@ -172,7 +172,7 @@ def _broken(stages: Sequence[_Stage]) -> InstanceStatus | None:
     return None
 
 
-def _advancing(instance: Instance, stages: Sequence[_Stage]) -> InstanceStatus:
+def _advancing(stages: Sequence[_Stage]) -> InstanceStatus:
     words = [_word(stage.record) for stage in stages]
     least = min(_ADVANCE.index(word) for word in words)
     word = _ADVANCE[least]
@@ -181,7 +181,8 @@ def _advancing(instance: Instance, stages: Sequence[_Stage]) -> InstanceStatus:
         return InstanceStatus(word="RUNNING" if busy else "READY", ready=True)
     if word == "LOADING":
         loaded = sum(_layers_loaded(stage) for stage in stages)
-        return InstanceStatus(word=word, detail=f"{loaded}/{instance.layer_count} layers")
+        wanted = sum(stage.shard.end_layer - stage.shard.first_layer for stage in stages)
+        return InstanceStatus(word=word, detail=f"{loaded}/{wanted} layers")
     behind = [stage.node_name for stage, own in zip(stages, words, strict=True) if own == word]
     return InstanceStatus(word=word, detail=f"on {', '.join(behind)}" if len(stages) > 1 else "")
 

@@ -16,6 +16,17 @@ class LayerBytes(msgspec.Struct, frozen=True, array_like=True):
     """Bytes of the layer's tensors as float32, where a runner unpacks them to compute faster."""
 
 
+class TensorRank(msgspec.Struct, frozen=True, array_like=True):
+    """What each rank holds where every layer is divided among so many ranks."""
+
+    ranks: int
+    weights: int
+    """Bytes of its part of all tensors, as they lie on disk; the embedding is whole on each."""
+    kv_per_token: int
+    """Bytes of key/value cache per token, all layers together."""
+    dense_weights: int = 0
+
+
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
     """Facts of one model, made from its config and its safetensors headers; nothing by name."""
 
@@ -43,6 +54,10 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True):
     """Why the model can't be cut at all; empty where it can."""
     supports_tools: bool = False
     supports_thinking: bool = False
+    tensor_ranks: tuple[TensorRank, ...] = ()
+    """In how many ranks its layers can be divided, by rising number; empty where they can't."""
+    tensor_reason: str = ""
+    """Why they can't be divided at all; empty where they can."""
 
     @property
     def layer_count(self) -> int:

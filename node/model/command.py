@@ -17,7 +17,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     context_tokens: int = 0
     """0 takes the default: 4096 or the model's own limit, whichever is less."""
     strategy: str = "auto"
-    """`auto`, `single`, `pipeline`."""
+    """`auto`, `single`, `pipeline`, `tensor`."""
     layers: tuple[int, ...] = ()
     """Layers per node, in the order of `nodes`; empty lets placement choose."""
     weight_format: str = "auto"

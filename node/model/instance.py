@@ -63,6 +63,15 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     table_tokens_per_second: float = 0.0
     """What the table of chips alone says: measurements are held against it."""
     table_prompt_tokens_per_second: float = 0.0
+    tensor: bool = False
+    """Each shard is a part of every layer, and all compute each step together."""
+
+    @property
+    def strategy(self) -> str:
+        """`single`, `pipeline` or `tensor`."""
+        if len(self.shards) == 1:
+            return "single"
+        return "tensor" if self.tensor else "pipeline"
 
     @property
     def nodes(self) -> tuple[NodeId, ...]:

@@ -43,7 +43,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """One way to place a model."""
 
     strategy: str
-    """`single` or `pipeline`."""
+    """`single`, `pipeline` or `tensor`."""
     transport: str
     weight_format: WeightFormat
     shares: tuple[NodeShare, ...]

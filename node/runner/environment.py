@@ -37,3 +37,9 @@ def prepare_environment() -> None:
     if sys.platform == "linux":
         # There it would call g++ at run time, for no measurable gain.
         os.environ.setdefault("MLX_DISABLE_COMPILE", "1")
+
+
+def name_ring(path: Path, rank: int) -> None:
+    """Where mlx.distributed finds the addresses of its ranks, and which of them this is."""
+    os.environ["MLX_HOSTFILE"] = str(path)
+    os.environ["MLX_RANK"] = str(rank)

@@ -30,7 +30,7 @@ def inspect_model(directory: Path) -> ModelCard:
     # Imported late: mlx and transformers read their settings when they are imported.
     from mlx_lm.utils import get_total_parameters  # noqa: PLC0415
 
-    from node.runner import architecture, cache_cost, shard_loader  # noqa: PLC0415
+    from node.runner import architecture, cache_cost, divide, shard_loader  # noqa: PLC0415
 
     loaded = shard_loader.open_model(directory)
     layers = list(loaded.model.layers)
@@ -53,6 +53,7 @@ def inspect_model(directory: Path) -> ModelCard:
     text = _text_config(loaded.config)
     heads = _count(text, "num_attention_heads", "n_heads", "n_head", "num_heads", least=1)
     hidden = traced.hidden.shape[-1] if traced else _count(text, "hidden_size", "d_model", least=1)
+    ranks, ranks_reason = divide.tensor_ranks(loaded.model, heads, directory)
     return ModelCard(
         model=ModelId(""),
         architecture=str(loaded.config["model_type"]),
@@ -77,6 +78,8 @@ def inspect_model(directory: Path) -> ModelCard:
         uncuttable_reason=reason,
         supports_tools=bool(tokenizer.has_tool_calling),
         supports_thinking=bool(tokenizer.has_thinking),
+        tensor_ranks=ranks,
+        tensor_reason=ranks_reason,
     )
 
 

@@ -44,6 +44,8 @@ class Prepare(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """TLS on stage links; on unless every stage is on loopback."""
     attempt: int = 1
     """Frames of another attempt are dropped."""
+    tensor: bool = False
+    """Each of the `stages` holds a part of every layer; `boundaries` are those of one stage."""
 
 
 class Connect(msgspec.Struct, frozen=True, tag=True, kw_only=True):

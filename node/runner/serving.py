@@ -1,6 +1,7 @@
 """A shard in memory and at work, as `Prepare` describes it."""
 
 import logging
+import os
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -38,11 +39,18 @@ from node.runner.solo_generator import can_batch
 from node.runner.stage_link import stage_lost
 from node.runner.stage_ring import CONNECT_SECONDS, StageListener, StageRing
 from node.runner.stage_worker import StageWorker
+from node.runner.step_watch import StepWatch
+from node.runner.tensor import TensorModel, TensorWorker
+from node.runner.tensor_group import form_group
 
 CACHE_CONTEXTS_DEFAULT = 2
 """Full contexts that the caches may take where the node names no bound."""
 CACHE_BYTES_LEAST = 64 * 1024 * 1024
+LAST_WORDS_SECONDS = 0.3
+"""What the io thread has to tell the node why the process ends."""
 logger = logging.getLogger(__name__)
+
+SplitModel = PipelineModel | TensorModel
 
 
 class Serving:
@@ -53,9 +61,10 @@ class Serving:
         RunnerError: the stages' boundaries don't make sense.
         """
         boundaries = prepare.boundaries
+        ranges = 1 if prepare.tensor else prepare.stages
         if (
             not 0 <= prepare.rank < prepare.stages
-            or len(boundaries) != prepare.stages + 1
+            or len(boundaries) != ranges + 1
             or boundaries[0] != 0
             or any(low >= high for low, high in pairwise(boundaries))
         ):
@@ -66,8 +75,10 @@ class Serving:
         self._channel = channel
         self._prepare = prepare
         self._stage_seconds = stage_seconds
-        self._shard = range(boundaries[prepare.rank], boundaries[prepare.rank + 1])
+        own = 0 if prepare.tensor else prepare.rank
+        self._shard = range(boundaries[own], boundaries[own + 1])
         self._ring: StageRing | None = None
+        self._group: Any = None
 
     def run(self) -> None:
         """Serve until the node says to stop.
@@ -78,6 +89,8 @@ class Serving:
         try:
             if self._prepare.stages > 1:
                 self._ring = self._connect()
+                if self._prepare.tensor:
+                    self._group = form_group(self._ring, self._prepare)
             self._hold()
         except StopAskedError:
             # By its node or, as a neighbour's goodbye tells, by another: the instance is over.
@@ -107,24 +120,30 @@ class Serving:
         loaded = open_model(directory)
         tokenizer = open_tokenizer(directory, loaded.config) if self._prepare.rank == 0 else None
         architecture = self._architecture(loaded)
-        layers = find_layers(loaded.model) if self._ring is not None else loaded.model.layers
+        layers = find_layers(loaded.model) if architecture is not None else loaded.model.layers
         placed = self._prepare.boundaries[-1]
         if len(layers) != placed:
             raise bad_config(f"the model has {len(layers)} layers, but was placed as {placed}")
-        materialise(loaded, layers, self._shard, self._prepare.weight_format, self._layer_loaded)
+        materialise(
+            loaded,
+            layers,
+            self._shard,
+            self._prepare.weight_format,
+            self._layer_loaded,
+            self._group,
+        )
         if tokenizer is None:
-            assert architecture is not None
             self._work(loaded.model, architecture)
             return
         settings = self._settings(loaded.model, architecture)
-        pipeline = self._pipeline(loaded.model, architecture)
-        engine = Engine(pipeline or loaded.model, tokenizer, settings, self._emit)
+        split = self._split(loaded.model, architecture)
+        engine = Engine(split or loaded.model, tokenizer, settings, self._emit)
         self._channel.announce(RunnerPhase.WARMING_UP)
         engine.warm_up()
         self._figure(engine)
         self._channel.announce(RunnerPhase.READY)
         try:
-            self._serve(engine, pipeline)
+            self._serve(engine, split)
         except StopAskedError:
             engine.fail_all(BusyError, stopped_failure())
             raise
@@ -136,8 +155,8 @@ class Serving:
             raise
 
     def _architecture(self, loaded: LoadedModel) -> Architecture | None:
-        """How the model is cut; not needed for a whole one."""
-        if self._ring is None:
+        """How the model is cut between layers; not needed where it is not."""
+        if self._ring is None or self._prepare.tensor:
             return None
         architecture = trace(loaded.model)
         for cut in self._prepare.boundaries[1:-1]:
@@ -145,12 +164,28 @@ class Serving:
                 raise not_cuttable(f"layers before and after {cut} share a cache")
         return architecture
 
-    def _pipeline(self, model: Any, architecture: Architecture | None) -> PipelineModel | None:
-        if architecture is None or self._ring is None:
+    def _split(self, model: Any, architecture: Architecture | None) -> SplitModel | None:
+        """What stands for the whole model on rank 0, with the others ready to work."""
+        if self._ring is None:
             return None
-        pipeline = PipelineModel(model, architecture, self._shard, self._ring, self._stage_seconds)
-        pipeline.wait_until_loaded()
-        return pipeline
+        split: SplitModel
+        if architecture is None:
+            split = TensorModel(model, self._ring, self._step_watch(), self._stage_seconds)
+        else:
+            split = PipelineModel(model, architecture, self._shard, self._ring, self._stage_seconds)
+        split.wait_until_loaded()
+        return split
+
+    def _step_watch(self) -> StepWatch:
+        """Ends the process where the mlx thread can't: it waits for another rank within mlx."""
+
+        def overdue(seconds: float) -> None:
+            lost = stage_lost("a rank", f"did not do its part of a step within {seconds:.1f} s")
+            self._channel.announce(RunnerPhase.FAILED, lost.failure)
+            time.sleep(LAST_WORDS_SECONDS)
+            os._exit(1)
+
+        return StepWatch(overdue)
 
     def _settings(self, model: Any, architecture: Architecture | None) -> EngineSettings:
         prepare = self._prepare
@@ -179,7 +214,7 @@ class Serving:
     def _emit(self, request: RequestId, item: GenerationItem) -> None:
         self._channel.send(Item(request=request, item=item))
 
-    def _serve(self, engine: Engine, pipeline: PipelineModel | None) -> None:
+    def _serve(self, engine: Engine, split: SplitModel | None) -> None:
         sockets = self._ring.sockets if self._ring is not None else ()
         while True:
             self._obey(engine)
@@ -188,13 +223,13 @@ class Serving:
                 engine.step()
                 self._figure(engine)
                 continue
-            if pipeline is not None:
-                pipeline.flush()
+            if split is not None:
+                split.flush()
             mx.clear_cache()
             self._figure(engine)
             self._channel.update(tokens_per_second=0.0)  # nothing will bring it down later
-            if self._channel.inbox.wait(sockets, None) and pipeline is not None:
-                pipeline.listen_while_idle()
+            if self._channel.inbox.wait(sockets, None) and split is not None:
+                split.listen_while_idle()
 
     def _obey(self, engine: Engine) -> None:
         commands = self._channel.inbox.take()
@@ -221,9 +256,18 @@ class Serving:
             cache_bytes=engine.cache_bytes,
         )
 
-    def _work(self, model: Any, architecture: Architecture) -> None:
+    def _worker(self, model: Any, architecture: Architecture | None) -> StageWorker | TensorWorker:
         assert self._ring is not None
-        worker = StageWorker(model, architecture, self._shard, self._ring, self._stage_seconds)
+        if architecture is not None:
+            return StageWorker(model, architecture, self._shard, self._ring, self._stage_seconds)
+        is_last = self._prepare.rank == self._prepare.stages - 1
+        return TensorWorker(
+            model, self._ring, self._step_watch(), self._stage_seconds, is_last=is_last
+        )
+
+    def _work(self, model: Any, architecture: Architecture | None) -> None:
+        assert self._ring is not None
+        worker = self._worker(model, architecture)
         worker.wait_until_loaded()
         self._channel.announce(RunnerPhase.READY)
         while True:

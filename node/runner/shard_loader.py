@@ -21,6 +21,8 @@ from node.runner.prompt import Tokenizer
 
 PACKED = (nn.QuantizedLinear, nn.QuantizedEmbedding, QuantizedSwitchLinear)
 """Modules that can be unpacked to float32."""
+PACKED_PARTS = (nn.QuantizedAllToShardedLinear, nn.QuantizedShardedToAllLinear)
+"""A rank's parts of such modules; they are divided after they are unpacked."""
 CONFIG_BYTES_MAX = 16 * 1024 * 1024
 HEADER_BYTES_MAX = 256 * 1024 * 1024
 LAYERS_MAX = 1024
@@ -243,7 +245,7 @@ def weight_bytes(module: nn.Module) -> tuple[int, int]:
     for part in module.modules():
         own = [value for value in part.values() if isinstance(value, mx.array)]
         stored += sum(array.nbytes for array in own)
-        if isinstance(part, PACKED):
+        if isinstance(part, PACKED + PACKED_PARTS):
             rows = math.prod(part.weight.shape[:-1])
             dense += rows * part.weight.shape[-1] * 32 // part.bits * 4
             own = [part["bias"]] if "bias" in part else []
@@ -260,13 +262,17 @@ def materialise(
     shard: range,
     weight_format: WeightFormat,
     on_layer: Callable[[int], None],
+    group: Any = None,
 ) -> None:
     """Read the shard's layers, and on its first stage the embedding, norm and head.
 
-    `on_layer` hears how many layers are there.
+    `on_layer` hears how many layers are there. Of each layer only the part of this rank is kept
+    where there is a group of ranks.
     """
     if weight_format is WeightFormat.DENSE:
         _make_dense(loaded.model, layers, shard)
+    if group is not None:
+        loaded.model.shard(group)
     for count, number in enumerate(shard, start=1):
         mx.eval(layers[number].parameters())
         on_layer(count)

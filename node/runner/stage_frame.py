@@ -60,11 +60,17 @@ class StageAnswer(msgspec.Struct, frozen=True, tag="answer", kw_only=True):
     extras: list[str] = []
 
 
+class StageHosts(msgspec.Struct, frozen=True, tag="hosts", kw_only=True):
+    """Where ranks of a tensor instance will listen for one another's sums, from rank 0 on."""
+
+    hosts: list[str]
+
+
 class StageGoodbye(msgspec.Struct, frozen=True, tag="goodbye", kw_only=True):
     """The sender ends, and means to."""
 
 
-StageMessage = StageHello | StageLoaded | StageStep | StageAnswer | StageGoodbye
+StageMessage = StageHello | StageLoaded | StageStep | StageAnswer | StageGoodbye | StageHosts
 
 
 class ArrayLayout(msgspec.Struct, frozen=True, array_like=True):

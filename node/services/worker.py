@@ -249,13 +249,14 @@ class Worker:
             model_directory=str(directory.absolute()),
             rank=shard.rank,
             stages=len(instance.shards),
-            boundaries=(*(each.first_layer for each in instance.shards), instance.layer_count),
+            boundaries=_boundaries(instance),
             weight_format=instance.weight_format,
             context_tokens=instance.context_tokens,
             cache_bytes_max=shard.cache_bytes,
             stage_host=self._stage_host(previous) if encrypt else LOOPBACK,
             encrypt=encrypt,
             attempt=chore.attempt,
+            tensor=instance.tensor,
         )
         return RunnerOrder(node=self._node, prepare=prepare, weight_bytes=shard.weight_bytes)
 
@@ -270,6 +271,12 @@ class Worker:
             if not hosts or not all(_is_loopback(host) for host in hosts):
                 return False
         return True
+
+
+def _boundaries(instance: Instance) -> tuple[int, ...]:
+    if instance.tensor:
+        return (0, instance.layer_count)
+    return (*(each.first_layer for each in instance.shards), instance.layer_count)
 
 
 def _is_loopback(host: str) -> bool:

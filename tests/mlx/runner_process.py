@@ -258,13 +258,13 @@ def preparation(model: Path, boundaries: tuple[int, ...], rank: int, **options: 
     """`Prepare` for one stage."""
     options.setdefault("context_tokens", 1024)
     options.setdefault("weight_format", WeightFormat.AS_STORED)
+    options.setdefault("stages", len(boundaries) - 1)
     return Prepare(
         runner=RunnerId(f"r-{rank:08x}"),
         instance=InstanceId("i-00000001"),
         model=ModelId("m"),
         model_directory=str(model),
         rank=rank,
-        stages=len(boundaries) - 1,
         boundaries=boundaries,
         **options,
     )
@@ -282,10 +282,9 @@ def stages(
     """Children for every stage, brought to READY; killed at the end."""
     directory.mkdir(exist_ok=True)
     children: list[RunnerProcess] = []
+    count = prepare.get("stages", len(boundaries) - 1)
     try:
-        children.extend(
-            RunnerProcess(directory, rank, *options) for rank in range(len(boundaries) - 1)
-        )
+        children.extend(RunnerProcess(directory, rank, *options) for rank in range(count))
         for rank, child in enumerate(children):
             child.send(preparation(model, boundaries, rank, **prepare))
         if len(children) > 1:

@@ -83,7 +83,7 @@ def starting_instance(handle: NodeHandle, model: ModelId) -> Instance | None:
 
 def _strategy(instance: Instance) -> str:
     stages = len(instance.shards)
-    return "single" if stages == 1 else f"pipeline {stages}"
+    return instance.strategy if stages == 1 else f"{instance.strategy} {stages}"
 
 
 def _row(handle: NodeHandle, instance: Instance) -> tuple[str, ...]:

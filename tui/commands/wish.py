@@ -12,7 +12,7 @@ from node.model.state import State
 from tui.commands.naming import find_nodes, has_labels
 from tui.commands.units import parse_tokens
 
-STRATEGIES = ("auto", "single", "pipeline")
+STRATEGIES = ("auto", "single", "pipeline", "tensor")
 WEIGHT_FORMATS = ("auto", "as_stored", "dense")
 RESTARTS = ("auto", "always", "never")
 Nodes = Annotated[
@@ -33,7 +33,7 @@ MinNodes = Annotated[
     int, typer.Option("--min-nodes", metavar="N", min=1, help="At least so many nodes.")
 ]
 Strategy = Annotated[
-    str, typer.Option("--strategy", metavar="NAME", help="auto, single or pipeline.")
+    str, typer.Option("--strategy", metavar="NAME", help="auto, single, pipeline or tensor.")
 ]
 Weights = Annotated[
     str,

@@ -64,7 +64,7 @@ def _placement(
         running=running,
         queued=sum(item.requests_queued for item in mine),
         transport=instance.transport if len(instance.shards) > 1 else "",
-        strategy="pipeline" if len(instance.shards) > 1 else "single",
+        strategy=instance.strategy,
         runs=_runs(state, instance, hues),
         layer_count=instance.layer_count,
         layers_loaded=condition.layers_loaded,

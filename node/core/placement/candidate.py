@@ -6,11 +6,12 @@ from itertools import accumulate, pairwise
 import msgspec
 
 from node.core.chip_speeds import speed_of
-from node.core.facts import Facts
+from node.core.facts import LOOPBACK, Facts
 from node.core.placement.layers import Costs, spread, spread_over
 from node.core.placement.ring import WIFI, Distance, broken_pair, hops_of
 from node.core.placement.room import RUNNER_BYTES, Room, instances_on
-from node.core.placement.speed import predict
+from node.core.placement.speed import predict, predict_tensor
+from node.core.placement.tensor import TENSOR, rank_card
 from node.core.placement.words import listed, size
 from node.model.card import ModelCard
 from node.model.command import Wish
@@ -24,6 +25,7 @@ NO_FIT = "no_fit"
 NOT_HELD = "model_not_held"
 NO_LINK = "no_link"
 
+_TRANSPORTS = {"single": "local", "pipeline": "tcp", TENSOR: "ring"}
 CONTEXT_TOKENS_STEP = 256
 """Contexts that are proposed are whole multiples of it."""
 TIGHT_FRACTION = 0.05
@@ -79,7 +81,7 @@ def build(problem: Problem, ring: Sequence[NodeId]) -> Candidate:
     """The candidate for stages on these nodes, in this order, in the best format that fits."""
     candidate: Candidate | None = None
     for weight_format in formats(problem, ring):
-        candidate = _in_format(problem, ring, problem.costs[weight_format])
+        candidate = _in_format(problem, ring, _costs(problem, ring, weight_format))
         if candidate.fits and shortage(candidate) == 0:
             break
     assert candidate is not None
@@ -96,17 +98,37 @@ def shortage(candidate: Candidate) -> int:
     return sum(max(0, -share.bytes_slack) for share in candidate.shares)
 
 
+def costs_of(card: ModelCard, candidate: Candidate) -> Costs:
+    """What the candidate's shards cost, by the layers of each."""
+    if candidate.strategy == TENSOR:
+        card = rank_card(card, len(candidate.shares))
+    return Costs(card, candidate.weight_format, candidate.context_tokens)
+
+
+def _costs(problem: Problem, ring: Sequence[NodeId], weight_format: WeightFormat) -> Costs:
+    costs = problem.costs[weight_format]
+    if problem.wish.strategy != TENSOR:
+        return costs
+    return Costs(rank_card(problem.card, len(ring)), weight_format, costs.context_tokens)
+
+
 def _in_format(problem: Problem, ring: Sequence[NodeId], costs: Costs) -> Candidate:
-    boundaries = _boundaries(problem, ring, costs)
-    shares = _shares(problem, ring, costs, boundaries)
+    strategy = "single" if len(ring) == 1 else "pipeline"
+    if problem.wish.strategy == TENSOR:
+        strategy = TENSOR
+        ranges = [(0, costs.layer_count)] * len(ring)
+    else:
+        ranges = list(pairwise(_boundaries(problem, ring, costs)))
+    shares = _shares(problem, ring, costs, ranges)
     hops = hops_of(problem.facts, ring)
     stages = [problem.rooms[node] for node in ring]
     known = problem.facts.measured
-    prediction = predict(problem.card, costs, stages, boundaries, hops, known)
-    by_table = predict(problem.card, costs, stages, boundaries, hops)
+    predicted = predict_tensor if strategy == TENSOR else predict
+    prediction = predicted(problem.card, costs, stages, ranges, hops, known)
+    by_table = predicted(problem.card, costs, stages, ranges, hops)
     candidate = Candidate(
-        strategy="pipeline" if len(ring) > 1 else "single",
-        transport="tcp" if len(ring) > 1 else "local",
+        strategy=strategy,
+        transport=_TRANSPORTS[strategy],
         weight_format=costs.weight_format,
         shares=shares,
         hops=hops,
@@ -140,9 +162,8 @@ def _boundaries(problem: Problem, ring: Sequence[NodeId], costs: Costs) -> tuple
 
 
 def _shares(
-    problem: Problem, ring: Sequence[NodeId], costs: Costs, boundaries: Sequence[int]
+    problem: Problem, ring: Sequence[NodeId], costs: Costs, ranges: Sequence[tuple[int, int]]
 ) -> tuple[NodeShare, ...]:
-    ranges = list(pairwise(boundaries))
     added = {node: costs.stage_bytes(*ranges[rank]) for rank, node in enumerate(ring)}
     shares: list[NodeShare] = []
     for rank, node in enumerate(ring):
@@ -226,14 +247,14 @@ def _remedies(problem: Problem, candidate: Candidate, costs: Costs) -> Iterator[
         yield f"a context of {context_tokens} tokens fits there"
     stored = problem.costs[WeightFormat.AS_STORED]
     saved = costs.total_bytes(1) - stored.total_bytes(1)
-    if saved > 0:
+    if saved > 0 and candidate.strategy != TENSOR:
         yield f"weights as stored take {size(saved)} less"
     for share in candidate.shares:
         if share.bytes_slack < 0:
             holding = [placed.instance for placed in instances_on(problem.state, share.node)]
             if holding:
                 yield f"stop {listed(holding)} on {share.name}"
-    if len(candidate.shares) < costs.stages_max:
+    if candidate.strategy != TENSOR and len(candidate.shares) < costs.stages_max:
         yield "spread it over more nodes that hold the model"
     yield "`--force` places it all the same, at the risk of swapping"
 
@@ -251,6 +272,8 @@ def _context_that_fits(candidate: Candidate, costs: Costs) -> int:
 
 
 def _warnings(problem: Problem, candidate: Candidate) -> Iterator[str]:
+    if candidate.strategy == TENSOR and any(hop.medium != LOOPBACK for hop in candidate.hops):
+        yield "the sums of tensor parallel cross the network unencrypted: mlx's ring knows no TLS"
     yield from _memory_warnings(problem, candidate)
     yield from _hop_warnings(problem, candidate)
     records = [problem.state.nodes[share.node] for share in candidate.shares]

@@ -27,6 +27,7 @@ from node.core.placement.ring import (
     hop_seconds,
 )
 from node.core.placement.room import Room, rooms
+from node.core.placement.tensor import TENSOR
 from node.core.placement.wish import check, context_tokens, resolve
 from node.core.placement.words import listed
 from node.core.refusal import Refusal
@@ -110,11 +111,23 @@ def _named_ring(problem: Problem) -> Ring:
 
 def _rings(problem: Problem, usable: Sequence[Room]) -> Iterator[Ring]:
     wish = problem.wish
+    if wish.strategy == TENSOR:
+        yield from _tensor_rings(problem, [room for room in usable if room.held])
+        return
     if wish.strategy != "pipeline" and wish.nodes_min == 1:
         for room in usable:
             yield (room.node,)
     if wish.strategy != "single":
         yield from _pipelines(problem, [room for room in usable if room.held])
+
+
+def _tensor_rings(problem: Problem, usable: Sequence[Room]) -> Iterator[Ring]:
+    """Circles of as many nodes as the layers can be divided among."""
+    numbers = {rank.ranks for rank in problem.card.tensor_ranks}
+    for grown in _growths(problem, usable):
+        for ring in grown:
+            if len(ring) in numbers and len(ring) >= problem.wish.nodes_min:
+                yield ring
 
 
 def _pipelines(problem: Problem, usable: Sequence[Room]) -> Iterator[Ring]:
@@ -242,13 +255,20 @@ def _refusal(problem: Problem, best: Candidate | None) -> Failure:
     if best is not None and best.refusal is not None:
         refusal = best.refusal
         return msgspec.structs.replace(refusal, message=refusal.message + aside)
-    needed = max(problem.wish.nodes_min, 2 if problem.wish.strategy == "pipeline" else 1)
+    needed = max(problem.wish.nodes_min, _nodes_least(problem))
     nobody = f"no {needed} linked nodes" if needed > 1 else "no node"
     return Failure(
         code=NO_FIT,
         message=f"{nobody} could take {problem.card.model}{aside}",
         remedy="bring the missing nodes back, or copy the model to more nodes",
     )
+
+
+def _nodes_least(problem: Problem) -> int:
+    """The fewest nodes that the wanted strategy makes sense with."""
+    if problem.wish.strategy == TENSOR:
+        return min(rank.ranks for rank in problem.card.tensor_ranks)
+    return 2 if problem.wish.strategy == "pipeline" else 1
 
 
 def _left_out(problem: Problem) -> Iterable[str]:

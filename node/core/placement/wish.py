@@ -17,7 +17,7 @@ from node.model.state import State
 CONTEXT_TOKENS_DEFAULT = 4096
 MODEL_PREPARING = "model_preparing"
 """Code of a refusal that passes by itself."""
-STRATEGIES = ("auto", "single", "pipeline")
+STRATEGIES = ("auto", "single", "pipeline", "tensor")
 WEIGHT_FORMATS = ("auto", "as_stored", "dense")
 RESTARTS = ("auto", "always", "never")
 
@@ -105,6 +105,8 @@ def _problems_of_card(card: ModelCard, tokens: int) -> Iterator[Refusal]:
     sizes = [card.embedding_bytes, card.dense_embedding_bytes, card.activation_bytes_per_token]
     for layer in card.layers:
         sizes += (layer.weights, layer.kv_per_token, layer.dense_weights)
+    for rank in card.tensor_ranks:
+        sizes += (rank.ranks - 2, rank.weights, tokens * rank.kv_per_token, rank.dense_weights)
     cache_bytes = tokens * sum(layer.kv_per_token for layer in card.layers)
     sensible = card.context_tokens_max > 0 and card.parameters >= 0 and min(sizes) >= 0
     if not card.layers or not sensible or sum(sizes) + cache_bytes > BYTES_MAX:
@@ -156,8 +158,9 @@ def _problems_of_nodes(state: State, wish: Wish) -> Iterator[Refusal]:
         )
     if wish.strategy == "single" and max(count, wish.nodes_min) > 1:
         yield _usage("a single node was asked, and several nodes too", "drop one of the two")
-    if wish.strategy == "pipeline" and count == 1:
-        yield _usage(f"a pipeline needs two nodes, only {names[0]} is named", "name more")
+    if wish.strategy in ("pipeline", "tensor") and count == 1:
+        what = "a pipeline" if wish.strategy == "pipeline" else "tensor parallel"
+        yield _usage(f"{what} needs two nodes, only {names[0]} is named", "name more")
     for node in wish.nodes:
         record = state.nodes[node]
         if record.lost:
@@ -178,7 +181,35 @@ def _problems_of_nodes(state: State, wish: Wish) -> Iterator[Refusal]:
             )
 
 
+def _problems_of_ranks(card: ModelCard, wish: Wish) -> Iterator[Refusal]:
+    """What stands against dividing every layer among the nodes."""
+    possible = [rank.ranks for rank in card.tensor_ranks]
+    count = len(wish.nodes)
+    least = count or wish.nodes_min
+    if wish.layers:
+        yield _usage("with tensor parallel every node has a part of every layer", "drop --layers")
+    if not possible:
+        yield refusal(
+            UsageError,
+            "model_indivisible",
+            f"the layers of {card.model} can't be divided among nodes: {card.tensor_reason}",
+            "place it as a pipeline, or on a single node",
+        )
+    elif (count and count not in possible) or least > possible[-1]:
+        numbers = " or ".join(str(number) for number in possible)
+        yield refusal(
+            UsageError,
+            "ranks_indivisible",
+            f"the layers of {card.model} ({card.attention_heads} heads, {card.kv_heads} key/value"
+            f" heads) can be divided among {numbers} nodes, not {least}",
+            f"name {numbers} nodes, or place it as a pipeline",
+        )
+
+
 def _problems_of_cuts(card: ModelCard, wish: Wish) -> Iterator[Refusal]:
+    if wish.strategy == "tensor":
+        yield from _problems_of_ranks(card, wish)
+        return
     stages = max(len(wish.nodes), wish.nodes_min, 2 if wish.strategy == "pipeline" else 1)
     if stages > 1 and card.uncuttable_reason:
         yield refusal(

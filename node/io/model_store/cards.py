@@ -19,7 +19,7 @@ from node.model.errors import Failure
 from node.model.ids import ModelId
 
 CARD_NAME = ".exoctl-card.json"
-CARD_VERSION = 1
+CARD_VERSION = 2
 """Raised when cards of before must be made anew."""
 CARD_BYTES_MAX = 8 * 1024 * 1024
 INSPECT_SECONDS_MAX = 120.0

@@ -20,7 +20,7 @@ MODEL = card((1,) * 4, forbidden_cuts=(2, 9))
 @pytest.mark.parametrize(
     ("wish", "code", "words"),
     [
-        (Wish(strategy="tensor"), "bad_wish", "no strategy is called 'tensor'"),
+        (Wish(strategy="magic"), "bad_wish", "no strategy is called 'magic'"),
         (Wish(weight_format="q2"), "bad_wish", "no weight format is called 'q2'"),
         (Wish(weight_format="dense"), "bad_wish", "nothing to unpack"),
         (Wish(context_tokens=-1), "context_out_of_range", "1 to 8192"),

@@ -4,14 +4,17 @@ from pathlib import Path
 
 import pytest
 
+from node.handle import LogLine
 from node.model.errors import UnreachableError
-from tests.fakes.cluster import five_node_cluster, three_node_cluster
+from tests.fakes.cluster import NOW, five_node_cluster, three_node_cluster
 from tests.fakes.screen import Screenplay
 from tests.fakes.snapshots import screen_text, settle, until_shown
 from tui.app_options import AppOptions
+from tui.viewmodel import glyphs
 from tui.viewmodel.matching import hits
 from tui.viewmodel.sorting import find_column, next_column, ordered
 from tui.widgets.event_log import EventLog
+from tui.widgets.log_view import LogView
 from tui.widgets.model_table import ModelTable
 from tui.widgets.node_table import NodeTable
 
@@ -226,4 +229,92 @@ async def test_links_are_measured_from_the_app_and_a_broken_one_says_why() -> No
         await pilot.press("t")
         await settle(play, pilot)
         assert "no answer; look at the cable" in screen_text(play.app)
+    play.close()
+
+
+async def shown_after(view: str, size: tuple[int, int], *keys: str) -> str:
+    play = Screenplay(five_node_cluster(), AppOptions(animations=False, view=view))
+    async with play.app.run_test(size=size) as pilot:
+        play.start()
+        await settle(play, pilot)
+        for key in keys:
+            await pilot.press(key)
+            await settle(play, pilot)
+        drawn = screen_text(play.app)
+    play.close()
+    return drawn
+
+
+async def test_the_columns_dialog_says_which_columns_have_no_room() -> None:
+    narrow = await shown_after("nodes", (80, 24), "o")
+    assert narrow.count("no room at this width") >= 5
+    assert "no node has a label" in narrow
+    assert "6 seen" in narrow
+    wide = await shown_after("nodes", (200, 60), "o")
+    assert "no room" not in wide
+    assert "12 seen" in wide
+    assert "no room at this width" in await shown_after("models", (80, 24), "o")
+
+
+async def test_events_are_narrowed_to_a_kind_and_to_a_node_and_widened_by_escape() -> None:
+    kind = await shown_after("events", (120, 40), "t", "down", "down", "enter")
+    assert "only NodeAdmitted" in kind
+    log = kind[kind.index("only NodeAdmitted") :]
+    assert "let in by" in log
+    assert "RunnerChanged" not in log
+    both = await shown_after("events", (120, 40), "t", "end", "enter", "o", "down", "enter")
+    assert "by mini-2" in both or "by mbp-max" in both or "by mini-1" in both
+    again = await shown_after("events", (120, 40), "t", "down", "down", "enter", "escape")
+    assert "only NodeAdmitted" not in again
+    assert "RunnerChanged" in again
+
+
+async def test_the_rows_around_a_hit_are_seen_once_the_filter_is_cleared() -> None:
+    play = Screenplay(five_node_cluster(), AppOptions(animations=False, view="events"))
+    async with play.app.run_test(size=(100, 24)) as pilot:
+        play.start()
+        await settle(play, pilot)
+        main = play.app.main
+        assert main is not None
+        log = main.query_one(EventLog)
+        main.run_line("filter NodeAdmitted")
+        await settle(play, pilot)
+        await pilot.press("home", "down")
+        await settle(play, pilot)
+        hit = log.chosen
+        assert hit is not None
+        await pilot.press("escape")
+        await settle(play, pilot)
+        assert log.chosen == hit
+        place = log.shown.index(hit)
+        assert log.top < place < log.top + log.room - 1, "rows before it and behind it"
+    play.close()
+
+
+async def test_a_long_line_of_a_log_is_cut_or_whole_as_is_wanted() -> None:
+    words = "the link broke because " + "of this and that " * 12 + "in the end"
+    play = Screenplay(five_node_cluster(), AppOptions(animations=False, view="logs"))
+    lines = [LogLine(at=NOW, level="info", source="node", text=part) for part in ("one", words)]
+    async with play.app.run_test(size=(80, 24)) as pilot:
+        play.start()
+        await settle(play, pilot)
+        assert play.app.main is not None
+        view = play.app.main.query_one(LogView)
+        view.show_lines(tuple(lines))
+        view.focus()
+        assert view.count() == 2
+        view.wrap()
+        assert view.count() > 4
+        assert view.chosen is lines[1]
+        shown = screen_text(play.app)
+        await settle(play, pilot)
+        view.show_lines(tuple(lines))
+        shown = screen_text(play.app)
+        assert "in the end" in shown
+        assert glyphs.ELLIPSIS not in "".join(
+            line for line in shown.split("\n") if "this and that" in line
+        )
+        assert len(view.shown) == 2, "saved as lines, not as rows"
+        view.wrap()
+        assert view.count() == 2
     play.close()

@@ -188,6 +188,8 @@ _MODELS = (
 _EVENTS = (
     action("events.follow", "Follow the newest", "follow", "f", hint="follow"),
     action("events.goto", "Go to an index", "goto", "number_sign", hint="go to", argument="INDEX"),
+    action("events.kinds", "Only one kind of event", "kinds", "t", hint="kinds"),
+    action("events.origins", "Only what one node wrote", "origins", "o", hint="origins"),
     action("events.next_problem", "Next warning or failure", "problem", "e", hint="next problem"),
     action("events.export", "Write the shown events to a file", "export", "E", argument="FILE"),
 )
@@ -206,6 +208,7 @@ _LOGS = (
     action("logs.source", "Next source", "source", "s", hint="source"),
     action("logs.level", "Least level shown", "level", "v", hint="level"),
     action("logs.follow", "Follow the newest line", "tail", "f", hint="follow"),
+    action("logs.wrap", "Long lines whole, or cut", "wrap", "w", hint="wrap"),
     action("logs.save", "Save the shown lines", "save", "S", argument="FILE"),
     action("logs.reload", "Read again", "reload", "r", hint="reload"),
 )

@@ -28,8 +28,11 @@ class ColumnList(ListPane):
 
     def heading(self) -> Parts:
         """What is asked."""
-        shown = len(self.table.optional) - len(self.table.hidden)
-        return [("Columns ", "text b"), (f"{shown} of {len(self.table.optional)} ", "dim")]
+        optional = frozenset(self.table.optional)
+        wanted = len(optional - self.table.hidden)
+        seen = len(self.table.seen_columns & optional)
+        parts: Parts = [("Columns ", "text b"), (f"{wanted} of {len(optional)} ", "dim")]
+        return parts if seen == wanted else [*parts, (f"{glyphs.DOT} {seen} seen ", "warn")]
 
     def footing(self) -> Parts:
         """The keys."""
@@ -50,8 +53,16 @@ class ColumnList(ListPane):
             1, y, glyphs.CHECK if is_shown else glyphs.EM_DASH, "ok b" if is_shown else "faint"
         )
         canvas.put(4, y, name, "text b" if is_shown else "dim")
+        if is_shown and name not in self.table.seen_columns:
+            canvas.put(16, y, self._why_not(name), "warn")
         if name == self.table.sort_by:
             canvas.right(canvas.width - 1, y, f"sorted {self.table.arrow}", "accent")
+
+    def _why_not(self, name: str) -> str:
+        """Why a column that is wanted is not seen."""
+        if name == "labels" and not any(row.labels for row in self.context.view.nodes):
+            return "no node has a label"
+        return "no room at this width"
 
     def open_chosen(self) -> None:
         """Show the column, or leave it out."""

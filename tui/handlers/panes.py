@@ -34,6 +34,8 @@ def handlers(shell: Shell) -> dict[str, Handler]:
     found["topology.matrix"] = lambda _: _matrix(shell)
     found["events.follow"] = lambda _: _follow(shell)
     found["events.goto"] = lambda argument: _goto(shell, argument)
+    found["events.kinds"] = lambda _: _choose(shell, "kind")
+    found["events.origins"] = lambda _: _choose(shell, "origin")
     found["events.next_problem"] = lambda _: _next_problem(shell)
     found["events.export"] = lambda name: _export(shell, name)
     return found
@@ -141,6 +143,23 @@ def _follow(shell: Shell) -> None:
     log = _log(shell)
     if log is not None:
         log.follow()
+
+
+def _choose(shell: Shell, field: str) -> None:
+    """Show only the events of one kind or of one node, of those that there are."""
+    from tui.dialogs.chooser import Choice, ChooserDialog  # noqa: PLC0415 - as above
+
+    log = _log(shell)
+    if log is None:
+        return
+    counted = log.counted(field)
+    choices = [Choice(key="", label="all", note=text.plural(sum(counted.values()), "event"))]
+    choices += [
+        Choice(key=name, label=name, note=str(number)) for name, number in sorted(counted.items())
+    ]
+    title = "Which kind of event?" if field == "kind" else "Written by which node?"
+    take = log.narrow_to_kind if field == "kind" else log.narrow_to_origin
+    shell.open_dialog(ChooserDialog(shell.context, title, choices, take))
 
 
 def _goto(shell: Shell, argument: str) -> None:

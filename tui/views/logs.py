@@ -68,6 +68,7 @@ class LogsView(View):
         return {
             "logs.source": lambda _: self._next_source(),
             "logs.level": lambda _: self.query_one(LogView).next_level(),
+            "logs.wrap": lambda _: self.query_one(LogView).wrap(),
             "logs.follow": lambda _: self.query_one(LogView).follow(),
             "logs.reload": lambda _: self._read(),
             "logs.save": self._save,

@@ -1,6 +1,7 @@
 """The ordered log as it grows: only the visible rows are ever made."""
 
 import bisect
+import collections
 from typing import ClassVar
 
 from textual.binding import BindingType
@@ -27,7 +28,9 @@ class EventLog(ListPane):
     entries: list[Entry] = []
     _matching: list[Entry] = []
     _seen = (-1, 0)
-    _seen_words = ""
+    _seen_filter = ("", "", "")
+    kind = origin = ""
+    """Only events of this kind, or written by the node of this name; empty for all."""
 
     def prepare(self) -> None:
         """Take what is new; filtered rows are only looked at once."""
@@ -39,18 +42,18 @@ class EventLog(ListPane):
             self.entries = list(store.events)
             self._seen = seen
             if is_cut:
-                self._seen_words = "\0"
+                self._seen_filter = ("\0", "", "")
             else:
                 self._extend(known)
-        if self._words != self._seen_words:
-            self._seen_words = self._words
+        if self._filter != self._seen_filter:
+            self._seen_filter = self._filter
             self._matching = self._match(self.entries)
         if self.is_following:
             self.cursor = max(0, self.count() - 1)
             self._cursor_key = None
 
     def _extend(self, known: int) -> None:
-        if not self._words:
+        if not any(self._filter):
             return
         place = bisect.bisect_right(self.entries, known, key=lambda entry: entry.index)
         self._matching += self._match(self.entries[place:])
@@ -58,12 +61,52 @@ class EventLog(ListPane):
     def _match(self, entries: list[Entry]) -> list[Entry]:
         matches = matcher(self._words)
         names = self.context.view.names
-        return [entry for entry in entries if matches(_words_of(event_row(entry, names)))]
+        return [
+            entry
+            for entry in entries
+            for row in [event_row(entry, names)]
+            if self.kind in ("", row.kind)
+            and self.origin in ("", row.origin)
+            and matches(_words_of(row))
+        ]
+
+    @property
+    def _filter(self) -> tuple[str, str, str]:
+        return self._words, self.kind, self.origin
+
+    def counted(self, field: str) -> dict[str, int]:
+        """How many events there are of each kind, or of each `origin`."""
+        names = self.context.view.names
+        rows = (event_row(entry, names) for entry in self.entries)
+        return dict(
+            collections.Counter(row.kind if field == "kind" else row.origin for row in rows)
+        )
+
+    def narrow_to_kind(self, kind: str) -> None:
+        """Show one kind alone."""
+        self.kind = kind
+        self.paint()
+
+    def narrow_to_origin(self, origin: str) -> None:
+        """Show what one node wrote."""
+        self.origin = origin
+        self.paint()
+
+    def take_filter(self, words: str) -> None:
+        """As every list; without words, all kinds and origins are shown again."""
+        super().take_filter(words)
+        if not words:
+            self.kind = self.origin = ""
+
+    @property
+    def filter_words(self) -> str:
+        """The filter that is set."""
+        return " ".join(part for part in self._filter if part)
 
     @property
     def shown(self) -> list[Entry]:
         """Entries that match the filter."""
-        return self._matching if self._words else self.entries
+        return self._matching if any(self._filter) else self.entries
 
     def count(self) -> int:
         """How many entries match."""
@@ -125,8 +168,11 @@ class EventLog(ListPane):
             last = shown[min(len(shown) - 1, self.top + self.room - 1)].index
             span = f"{text.count(shown[self.top].index)}{glyphs.EN_DASH}{text.count(last)} "
             parts.append((span, "dim"))
-        if self._words:
-            parts.append((f"{glyphs.DOT} filter {self._words} ", "warn"))
+        said = [f"filter {self._words}"] if self._words else []
+        said += [f"only {self.kind}"] if self.kind else []
+        said += [f"by {self.origin}"] if self.origin else []
+        if said:
+            parts.append((f"{glyphs.DOT} {f' {glyphs.DOT} '.join(said)} ", "warn"))
         return parts
 
     def footing(self) -> Parts:
@@ -146,7 +192,9 @@ class EventLog(ListPane):
         """Nothing yet, or nothing that matches."""
         if self.context.store.heard_at:
             words = (
-                "No event matches the filter; esc clears it." if self._words else "No events yet."
+                "No event matches the filter; esc clears it."
+                if any(self._filter)
+                else "No events yet."
             )
             canvas.centre(canvas.height // 2, words, "dim")
 

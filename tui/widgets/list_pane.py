@@ -155,16 +155,32 @@ class ListPane(Pane):
         """The cursor is on another row."""
 
     def set_filter(self, words: str) -> bool:
-        """Show only rows that match.
+        """Show only rows that match. Without words all are shown again, those around the row under
+        the cursor first.
 
         Raises:
             ValueError: a regular expression can't be read.
         """
         matcher(words)
-        self._words = words
-        self.cursor = self.top = 0
+        key = self.key_of(self.cursor) if self.count() else None
+        self.take_filter(words)
+        if words or key is None:
+            self.cursor = self.top = 0
+        else:
+            self._show_around(key)
         self.paint()
         return True
+
+    def take_filter(self, words: str) -> None:
+        """Rows are made by these words from now on."""
+        self._words = words
+
+    def _show_around(self, key: object) -> None:
+        """Put the cursor on the row that it was on, in the middle of its neighbours."""
+        self._cursor_key = key
+        self.prepare()
+        self._keep_cursor(self.count())
+        self.top = max(0, self.cursor - self.room // 2)
 
     @property
     def filter_words(self) -> str:

@@ -65,6 +65,10 @@ class SourceList(ListPane):
         canvas.put(2, y, text.middle(self.sources[place], canvas.width - 2), ink)
 
 
+_Part = tuple[LogLine, int, str]
+"""A line, which part of it, and the words of that part."""
+
+
 class LogView(ListPane):
     """Follows the newest line until the cursor moves up."""
 
@@ -75,6 +79,8 @@ class LogView(ListPane):
     failure = ""
     _lines: tuple[LogLine, ...] = ()
     shown: list[LogLine] = []
+    wraps = False
+    _parts: list[_Part] = []
 
     def show_source(self, source: str) -> None:
         """Show another source's lines, once they are read."""
@@ -115,28 +121,53 @@ class LogView(ListPane):
             if (line.level not in LEVELS or LEVELS.index(line.level) >= least)
             and matches(f"{line.source} {line.level} {line.text}")
         ]
-        if self.is_following:
-            self.cursor = max(0, len(self.shown) - 1)
-            self._cursor_key = None
         most = 17 if self.size.width >= 90 else 12
         longest = max((len(line.source) for line in self.shown), default=0)
         self._source_cells = min(most, longest)
+        self._parts = [part for line in self.shown for part in self._parts_of(line)]
+        if self.is_following:
+            self.cursor = max(0, len(self._parts) - 1)
+            self._cursor_key = None
 
     _source_cells = 0
 
+    @property
+    def _text_at(self) -> int:
+        """Where the words of a line begin."""
+        x = (14 if self.size.width >= 90 else 9) + 8
+        return x if self.source else x + self._source_cells + 1
+
+    def _parts_of(self, line: LogLine) -> list[_Part]:
+        """One for a line that is cut; as many as it takes for one that is shown whole."""
+        said = self.context.view.names.words(line.text)
+        room = max(1, self.size.width - self._text_at)
+        if not self.wraps:
+            return [(line, 0, text.shorten(said.replace("\n", f" {glyphs.DOT} "), room))]
+        return [(line, part, words) for part, words in enumerate(text.wrap(said, room))]
+
+    def wrap(self) -> None:
+        """Show long lines whole, or cut; the cursor stays on its line."""
+        at = self._parts[self.cursor][0] if self.cursor < len(self._parts) else None
+        self.wraps = not self.wraps
+        self._show_around((id(at), 0))
+        self.paint()
+
     def count(self) -> int:
-        """How many lines are shown."""
-        return len(self.shown)
+        """How many rows are shown."""
+        return len(self._parts)
 
     def key_of(self, place: int) -> object:
-        """The line itself."""
-        return id(self.shown[place]) if place < len(self.shown) else None
+        """The line itself, and which part of it."""
+        if place >= len(self._parts):
+            return None
+        line, part, _ = self._parts[place]
+        return id(line), part
 
     def move(self, verb: str) -> None:
         """Moving up lets go of the newest; the last line takes hold of it again."""
         self.is_following = False
         super().move(verb)
-        self.is_following = self.cursor >= len(self.shown) - 1
+        self.is_following = self.cursor >= len(self._parts) - 1
         self.paint()
 
     def heading(self) -> Parts:
@@ -168,26 +199,28 @@ class LogView(ListPane):
 
     def draw_row(self, canvas: Canvas, y: int, place: int) -> None:
         """Time, level, source, text."""
-        line = self.shown[place]
+        line, part, words = self._parts[place]
         ink = INKS.get(line.level, "text")
         x = 0
-        if line.at:
-            canvas.put(0, y, self._clock(line, milliseconds=canvas.width >= 90), "faint")
-        x += 14 if canvas.width >= 90 else 9
-        canvas.put(x, y, text.shorten(line.level, 7), f"{ink} b")
-        x += 8
-        if not self.source:
-            canvas.put(x, y, text.middle(line.source, self._source_cells), "hue7")
-            x += self._source_cells + 1
+        if not part:
+            if line.at:
+                canvas.put(0, y, self._clock(line, milliseconds=canvas.width >= 90), "faint")
+            x = 14 if canvas.width >= 90 else 9
+            canvas.put(x, y, text.shorten(line.level, 7), f"{ink} b")
+            if not self.source:
+                canvas.put(x + 8, y, text.middle(line.source, self._source_cells), "hue7")
         loud = line.level in ("warning", "error")
-        said = self.context.view.names.words(line.text)
-        words = text.shorten(said.replace("\n", f" {glyphs.DOT} "), canvas.width - x)
-        canvas.put(x, y, words, ink if loud else "text")
+        canvas.put(self._text_at, y, words, ink if loud else "text")
+
+    @property
+    def chosen(self) -> LogLine | None:
+        """The line under the cursor."""
+        return self._parts[self.cursor][0] if self.cursor < len(self._parts) else None
 
     def open_chosen(self) -> None:
         """Show the whole line."""
-        if self.cursor < len(self.shown):
-            line = self.shown[self.cursor]
+        line = self.chosen
+        if line is not None:
             title = f"{self._clock(line)} {line.level} {line.source}"
             self.context.show_text(title, self.context.view.names.words(line.text))
 
@@ -197,9 +230,7 @@ class LogView(ListPane):
 
     def chosen_text(self) -> str:
         """The line under the cursor."""
-        if self.cursor >= len(self.shown):
-            return ""
-        return self.words_of(self.shown[self.cursor])
+        return self.words_of(self.chosen) if self.chosen is not None else ""
 
     def words_of(self, line: LogLine) -> str:
         """A line as it is copied and saved."""

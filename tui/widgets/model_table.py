@@ -121,6 +121,11 @@ class ModelTable(TablePane):
             facts.append(fact)
         return facts, nodes
 
+    @property
+    def seen_columns(self) -> frozenset[str]:
+        """Columns that have room at this width."""
+        return frozenset(name for name, _ in self.columns[0]) | ({"memory now"} - self.hidden)
+
     def draw_head(self, canvas: Canvas) -> None:
         """Column heads, the nodes in their hues; how many more there are where not all fit."""
         facts, nodes = self.columns

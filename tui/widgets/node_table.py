@@ -111,6 +111,11 @@ class NodeTable(TablePane):
                 spare -= field[1]
         return fields
 
+    @property
+    def seen_columns(self) -> frozenset[str]:
+        """Columns that have room at this width."""
+        return frozenset(name for name, _, _ in self.fields)
+
     def draw_head(self, canvas: Canvas) -> None:
         """Column heads."""
         x = 2

@@ -105,6 +105,11 @@ class RequestsPane(TablePane):
             return 12, 18, [figure for figure in shown if figure[0] in ("out", "tok/s", "age")]
         return 12, 16, shown[:1]
 
+    @property
+    def seen_columns(self) -> frozenset[str]:
+        """Columns that have room at this width."""
+        return frozenset(name for name, _ in self._columns[2])
+
     def draw_head(self, canvas: Canvas) -> None:
         """Column heads."""
         request, model, figures = self._columns

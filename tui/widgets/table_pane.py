@@ -21,6 +21,11 @@ class TablePane(ListPane):
     optional: ClassVar[tuple[str, ...]] = ()
     """Columns that can be left out."""
 
+    @property
+    def seen_columns(self) -> frozenset[str]:
+        """Columns that have room at this width."""
+        return frozenset(self.optional) - self.hidden
+
     sort_by = ""
     is_backwards = False
     _falls = False

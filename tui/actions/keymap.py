@@ -17,6 +17,7 @@ MAY_SHARE = frozenset(
         ("downloads.pause", "global.mark"),
         ("downloads.add", "global.act"),
         ("models.pull", "global.act"),
+        ("events.kinds", "global.ping"),
     )
 )
 """The pane's own meaning of a key holds in it: its rows can't be marked, an answer is stopped."""

@@ -28,7 +28,7 @@ class EventLog(ListPane):
     entries: list[Entry] = []
     _matching: list[Entry] = []
     _seen = (-1, 0)
-    _seen_filter = ("", "", "")
+    _seen_filter: tuple[str, str, str] = ("", "", "")
     kind = origin = ""
     """Only events of this kind, or written by the node of this name; empty for all."""
 

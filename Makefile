@@ -68,6 +68,7 @@ bench: setup
 
 exactness: setup
 	@$(BIN)/python -m tests.mlx.exactness $(ARGS)
+	@$(BIN)/python -m pytest -q tests/mlx/tensor_smollm2.py
 
 simulate: setup
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST) $(if $(NODES),--nodes $(NODES)) $(ARGS)

@@ -244,7 +244,7 @@ class StageRing:
         for connection in self.sockets:
             poller.register(connection, hung_up)
         for descriptor, _ in poller.poll(0):
-            self._raise_if_goodbye()
+            self.raise_if_goodbye()
             is_previous = descriptor == self.previous.socket.fileno()
             raise stage_lost(
                 "the stage before" if is_previous else "the next stage", "closed the connection"
@@ -261,7 +261,7 @@ class StageRing:
         try:
             self.following.send(message, arrays, seconds)
         except RunnerError:
-            self._raise_if_goodbye()
+            self.raise_if_goodbye()
             raise
 
     def receive(self, seconds: float | None) -> tuple[StageMessage, list[mx.array]]:
@@ -274,11 +274,15 @@ class StageRing:
         try:
             return self.previous.receive(seconds)
         except RunnerError:
-            self._raise_if_goodbye()
+            self.raise_if_goodbye()
             raise
 
-    def _raise_if_goodbye(self) -> None:
-        """A link is lost: what came before on either tells whether somebody meant it."""
+    def raise_if_goodbye(self) -> None:
+        """A neighbour is lost: what came before on either link tells whether somebody meant it.
+
+        Raises:
+            PeerGoneError: one said goodbye.
+        """
         for link in (self.previous, self.following):
             with contextlib.suppress(RunnerError):
                 for _ in range(UNREAD_MESSAGES_MAX):

@@ -184,6 +184,6 @@ def _compute(
         with watch.within(step.seconds):
             mx.eval(wanted, [cache.state for cache in caches])
     except RuntimeError as error:
-        ring.raise_if_broken()
+        ring.raise_if_goodbye()
         # The others wait in this step or are gone: no rank can go on without it.
         raise stage_lost("a rank", f"could not compute step {step.sequence}: {error}") from error

@@ -10,6 +10,7 @@ import sys
 
 NAMES = (
     *("startup", "idle", "failover", "streaming", "first_paint", "log_file", "commit", "million"),
+    "engine",
     "app",
     "app_memory",
     "app_work",

@@ -1,7 +1,8 @@
 """`make exactness`: every family of mlx-lm, tiny and random, cut into stages against itself whole.
 
 Greedy tokens must be equal and log probabilities close, alone and in a batch that others join and
-leave, in two and in three stages. Writes the table of what was found into `docs/architectures.md`.
+leave, in two and in three stages, and over two ranks of tensor parallel. Writes the table of what
+was found into `docs/architectures.md`.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from node.model.errors import ExoctlError
 from node.runner.architecture import Architecture, trace
 from node.runner.solo_generator import SoloGenerator, can_batch
 from tests.mlx.loop_ring import loop
+from tests.mlx.tensor_pair import check_over_two
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "docs" / "architectures.md"
@@ -64,6 +66,8 @@ class Outcome(msgspec.Struct, kw_only=True):
     """It is refused before anything is loaded, so nobody meets a wrong answer."""
     worst: float = 0.0
     """Greatest difference of a log probability."""
+    tensor: str = ""
+    """Over two ranks: `exact`, or why not; empty where mlx-lm can't divide the family."""
 
 
 def build(family: str) -> Any:
@@ -227,19 +231,33 @@ def check_apart(family: str) -> Outcome:
             [sys.executable, "-m", "tests.mlx.exactness", "--one", family],
             cwd=ROOT, capture_output=True, timeout=SECONDS_MAX, check=False,
         )  # fmt: skip
-        return msgspec.json.decode(ran.stdout.splitlines()[-1], type=Outcome)
+        outcome = msgspec.json.decode(ran.stdout.splitlines()[-1], type=Outcome)
     except subprocess.TimeoutExpired:
         return Outcome(family=family, reason=f"not done after {SECONDS_MAX} s")
     except (IndexError, msgspec.DecodeError):
         return Outcome(family=family, reason="its process ended without an answer")
+    outcome.tensor = check_tensor(family)
+    return outcome
+
+
+def check_tensor(family: str) -> str:
+    """Over two ranks, where the family can be divided at all."""
+    settings = FAMILIES[family]
+    if not hasattr(classes_of(settings)[0], "shard"):
+        return ""
+    if settings.get("num_key_value_heads") == 1:
+        return "refused: one key/value head can't be divided"
+    found = check_over_two(family)
+    return "exact" if found.exact else found.reason
 
 
 def table(outcomes: list[Outcome]) -> str:
     """The page."""
     right = {stages: sum(stages in each.stages for each in outcomes) for stages in (2, 3)}
     batched = sum(each.batched and 2 in each.stages for each in outcomes)
+    ranked = sum(each.tensor == "exact" for each in outcomes)
     lines = [
-        f"""# Which models can be cut into stages
+        f"""# Which models can be split
 
 Made by `make exactness`: each family of mlx-lm with a tiny random configuration, cut and compared
 with itself whole: equal greedy tokens, and probabilities within {TOLERANCE:g}, alone and (where
@@ -247,19 +265,25 @@ mlx-lm can batch it) beside others that come and go.
 
 Of {len(outcomes)} families {right[2]} are exact in two stages, {right[3]} in three; {batched} of
 them in batches too. A family that can't be cut is refused at placement, and runs whole.
+{ranked} are exact as tensor parallel over two ranks, each a real process with the sums over mlx's
+ring: the others mlx-lm does not know how to divide.
 
-| family | two stages | three | batched | forbidden cuts | differs by at most | why not |
-|---|---|---|---|---|---|---|"""
+| family | two stages | three | tensor | batched | forbidden cuts | differs by at most | why not |
+|---|---|---|---|---|---|---|---|"""
     ]
     for each in sorted(outcomes, key=lambda outcome: outcome.family):
         marks = ["exact" if stages in each.stages else "-" for stages in (2, 3)]
         batch = "yes" if each.batched else "no"
         cuts = f"{each.forbidden} of {max(0, each.layers - 1)}" if each.layers else ""
         worst = f"{each.worst:.0e}" if each.stages else ""
-        reason = each.reason.replace("|", "/").replace("\n", " ")
-        lines.append(
-            f"| {each.family} | {marks[0]} | {marks[1]} | {batch} | {cuts} | {worst} | {reason} |"
-        )
+        marks.append(each.tensor.split(":")[0] if each.tensor else "-")
+        why = [each.reason]
+        if each.tensor not in ("", "exact"):
+            marks[2] = "-"
+            why.append(f"tensor: {each.tensor}")
+        reason = "; ".join(filter(None, why)).replace("|", "/").replace("\n", " ")
+        cells = (each.family, *marks, batch, cuts, worst, reason)
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -278,6 +302,7 @@ def main() -> int:
         outcome = check_apart(family)
         outcomes.append(outcome)
         words = f"exact in {outcome.stages}" if outcome.stages else "-"
+        words += f" tensor {outcome.tensor}" if outcome.tensor else ""
         print(f"{family:24} {words:18} {outcome.reason}", flush=True)
     if not options.families:
         TABLE.parent.mkdir(exist_ok=True)
@@ -285,12 +310,19 @@ def main() -> int:
         print(f"written: {TABLE.relative_to(ROOT)}")
     wrong = [each for each in outcomes if each.reason and not each.refused and each.stages]
     exact = sum(2 in each.stages for each in outcomes)
-    print(f"{exact} of {len(outcomes)} exact in two stages; {len(wrong)} wrong in three")
-    return 0 if options.families or exact >= EXACT_LEAST else 1
+    ranked = sum(each.tensor == "exact" for each in outcomes)
+    print(
+        f"{exact} of {len(outcomes)} exact in two stages, {ranked} over two ranks;"
+        f" {len(wrong)} wrong in three"
+    )
+    enough = exact >= EXACT_LEAST and ranked >= RANKED_LEAST
+    return 0 if options.families or enough else 1
 
 
 EXACT_LEAST = 108
 """Families that are exact in two stages; fewer is a regression."""
+RANKED_LEAST = 23
+"""And over two ranks."""
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,7 +10,7 @@ import pytest
 
 from node.model.instance import RunnerPhase
 from node.model.request import Delta, FinishReason, Sampling
-from node.runner.protocol import Beat, Item, RunnerMessage
+from node.runner.protocol import Beat, Item, RunnerMessage, Shutdown
 from tests.mlx.runner_process import Answer, RunnerProcess, stages
 from tests.mlx.tiny_model import LAYERS
 
@@ -78,6 +78,19 @@ def test_a_rank_holds_half_of_the_layers_and_an_idle_one_does_not_spin(
     time.sleep(IDLE_SECONDS)
     after = [sum(process.cpu_times()[:2]) for process in processes]
     assert max(b - a for a, b in zip(before, after, strict=True)) <= 0.02 * IDLE_SECONDS
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_rank_that_is_stopped_amid_an_answer_ends_the_other_without_a_failure(
+    short_path: Path, tiny: Path, victim: int
+) -> None:
+    with stages(short_path, tiny, WHOLE, stages=2, tensor=True) as children:
+        children[0].generate("q", "a long answer", tokens_max=900, sampling=ENDLESS)
+        children[0].wait_for(is_token)
+        children[victim].send(Shutdown())
+        for child in (children[victim], children[1 - victim]):
+            child.phase(RunnerPhase.STOPPED, seconds=5)
+            assert child.process.wait(5) == 0
 
 
 @pytest.mark.parametrize(

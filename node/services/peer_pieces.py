@@ -6,6 +6,7 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
+import msgspec
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
@@ -176,24 +177,18 @@ class PeerPieces:
     ) -> tuple[int, bytes, dict[int, bytes]]:
         """How much is here, the bytes, and the digests at the chunks' ends within them."""
         repository = Repository(self._root, repo)
-        if repository.has(file):
-            path, available = repository.blob(file), file.size
-        else:
-            path = part_path(repository.own, file)
-            try:
-                size = min(path.stat().st_size, file.size)
-            except OSError:
-                return -1, b"", {}
-            available = size - size % CHUNK_BYTES
-        length = min(length, available - offset)
+        held = find_held(repository, file)
+        length = min(length, held.available - offset)
         if length <= 0:
-            return available, b"", {}
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            return held.available, b"", {}
+        descriptor = os.open(held.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             content = os.pread(descriptor, length, offset)
         finally:
             os.close(descriptor)
-        return available, content, _digests(repository, file, offset, offset + len(content))
+        ends = range(offset - offset % CHUNK_BYTES, offset + len(content), CHUNK_BYTES)
+        digests = {min(at + CHUNK_BYTES, file.size): held.digest_after(at) for at in ends}
+        return held.available, content, digests
 
 
 def _is_of(listing: Listing, revision: str) -> bool:
@@ -201,12 +196,31 @@ def _is_of(listing: Listing, revision: str) -> bool:
     return revision == (listing.commit if is_commit(revision) else listing.revision)
 
 
-def _digests(repository: Repository, file: RemoteFile, first: int, end: int) -> dict[int, bytes]:
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """What lies here of a file and may be given on."""
+
+    path: Path
+    available: int
+    """From its beginning; -1: nothing at all."""
+    sums: list[bytes]
+
+    def digest_after(self, offset: int) -> bytes:
+        """Of everything up to the end of the chunk in which the offset lies, where it is known."""
+        number = offset // CHUNK_BYTES
+        return self.sums[number] if number < len(self.sums) else b""
+
+
+def find_held(repository: Repository, file: RemoteFile) -> Held:
+    """Look for a file: of one on its way only chunks whose sums are noted, for those are proved."""
     sums = read_sums(sums_path(repository.own, file), len(file.hash) // 2)
-    found: dict[int, bytes] = {}
-    for number in range(first // CHUNK_BYTES, min(len(sums), -(-end // CHUNK_BYTES))):
-        found[min((number + 1) * CHUNK_BYTES, file.size)] = sums[number]
-    return found
+    if repository.has(file):
+        return Held(path=repository.blob(file), available=file.size, sums=sums)
+    path = part_path(repository.own, file)
+    try:
+        size = min(path.stat().st_size, file.size)
+    except OSError:
+        return Held(path=path, available=-1, sums=[])
+    return Held(path=path, available=min(size // CHUNK_BYTES, len(sums)) * CHUNK_BYTES, sums=sums)
 
 
 class _Waiting:

@@ -8,12 +8,13 @@ import anyio.to_thread
 from node.core.download_queue import Job
 from node.core.sources import Sources, sources
 from node.io import clock
-from node.io.hub.part_file import CHUNK_BYTES, PartFile
+from node.io.hub.part_file import CHUNK_BYTES, PartFile, WrongChunkError
 from node.io.hub.transfer import OnBytes
 from node.log import logger
 from node.model.download import Listing, RemoteFile
 from node.model.ids import NodeId
 from node.model.register import LinkFigures, Register
+from node.services.peer_copies import PeerCopies, Taking
 from node.services.peer_pieces import PeerPieces
 from node.wire.message import PIECES_BYTES_MAX
 
@@ -25,10 +26,6 @@ LEFT_SECONDS = 30.0
 _log = logger("downloads")
 
 
-class BadPeerError(Exception):
-    """What a peer sent is not what it has proved itself."""
-
-
 class PeerSource:
     """Made once; `Peers` for `services.fetch`."""
 
@@ -38,11 +35,13 @@ class PeerSource:
         registers: Callable[[], Mapping[tuple[NodeId, str], Register]],
         pieces: PeerPieces,
         name_of: Callable[[NodeId], str],
+        copies: PeerCopies | None = None,
     ) -> None:
         self._node = node
         self._registers = registers
         self._pieces = pieces
         self._name_of = name_of
+        self._copies = copies
         self._left: dict[NodeId, float] = {}
         self._bad: set[tuple[NodeId, str]] = set()
         self._gave: dict[str, set[NodeId]] = {}
@@ -59,6 +58,22 @@ class PeerSource:
         self, job: Job, listing: Listing, file: RemoteFile, part: PartFile, on_bytes: OnBytes
     ) -> bool:
         """Append to the part until it is full; False where the hub has to be asked."""
+        taking = self._copies.taking() if self._copies is not None else None
+        try:
+            return await self._fetch(job, listing, file, part, on_bytes, taking)
+        finally:
+            if taking is not None:
+                taking.close()
+
+    async def _fetch(
+        self,
+        job: Job,
+        listing: Listing,
+        file: RemoteFile,
+        part: PartFile,
+        on_bytes: OnBytes,
+        taking: Taking | None,
+    ) -> bool:
         while not part.is_full:
             found = sources(self._registers(), self._node, job, listing.commit, clock.wall())
             usable = self._usable(found, file)
@@ -70,9 +85,18 @@ class PeerSource:
             peer = usable[0]
             before = part.length
             try:
-                await self._take(peer, job, file, part, on_bytes)
-            except BadPeerError as error:
-                _log.error("%s is left: %s", self._name_of(peer), error)
+                is_copied = (
+                    taking is not None
+                    and file.size - before >= CHUNK_BYTES
+                    and await taking.take(peer, job, file, part, on_bytes)
+                )
+                if not is_copied:
+                    await self._take(peer, job, file, part, on_bytes)
+            except WrongChunkError as error:
+                _log.error(
+                    "%s is left: bytes from %d on of %s: %s that came from it are damaged",
+                    *(self._name_of(peer), error.sound, job.model, file.path),
+                )
                 self._bad.add((peer, file.hash))
                 continue
             if part.length > before:
@@ -95,7 +119,7 @@ class PeerSource:
         """Take what the peer has of the next bytes.
 
         Raises:
-            BadPeerError: they don't hash to what the peer has said.
+            WrongChunkError: they don't hash to what the peer has said.
         """
         start = part.length
         wanted = min(PIECES_BYTES_MAX, CHUNK_BYTES - start % CHUNK_BYTES, file.size - start)
@@ -107,15 +131,7 @@ class PeerSource:
         if not gathered:
             return
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(part.append, bytes(gathered))
-        if digest and not _agrees(part, digest):
-            sound = (part.length - 1) // CHUNK_BYTES * CHUNK_BYTES
-            with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(part.rewind, sound)
-            raise BadPeerError(
-                f"bytes {sound} to {start + len(gathered)} of {job.model}: {file.path} that came"
-                " from it are damaged"
-            )
+            await anyio.to_thread.run_sync(part.append, memoryview(gathered), digest)
         pause = on_bytes(len(gathered))
         if pause > 0:
             await anyio.sleep(pause)
@@ -143,8 +159,3 @@ class PeerSource:
         links = [link for link in figures.links if link.up]
         links.sort(key=lambda link: link.rtt_seconds if link.rtt_seconds is not None else 1.0)
         return [link.peer for link in links]
-
-
-def _agrees(part: PartFile, digest: bytes) -> bool:
-    digests = part.all_digests()
-    return bool(digests) and digests[-1] == digest

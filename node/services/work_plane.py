@@ -20,6 +20,7 @@ from node.services.downloader import Downloader
 from node.services.fetch import Fetch
 from node.services.model_keeper import ModelKeeper
 from node.services.model_orders import ModelOrders
+from node.services.peer_copies import PeerCopies
 from node.services.peer_pieces import PeerPieces
 from node.services.peer_source import PeerSource
 from node.services.requests import Requests
@@ -51,8 +52,10 @@ class WorkPlane:
         self.hub = Hub(environment)
         pace = Pace()
         self.pieces = PeerPieces(store.root, mesh.send, tasks)
+        copies = PeerCopies(store.root, mesh.open_copy)
+        mesh.serve_copies(copies.serve)
         peers = PeerSource(
-            mesh.node, lambda: control.registers.registers, self.pieces, control.name_of
+            mesh.node, lambda: control.registers.registers, self.pieces, control.name_of, copies
         )
         transfer = Transfer()
         fetch = Fetch(store.root, self.hub, transfer, pace, peers)

@@ -48,6 +48,8 @@ class FrameKind(enum.IntEnum):
     """Tokens, point to point, with credit."""
     PIECE = 37
     """Bytes of models, over the bulk connection."""
+    RANGE = 38
+    """Over a connection for copies: how many bytes of a file follow the frame, as they are."""
 
 
 class FrameError(Exception):
@@ -91,6 +93,15 @@ class FrameReader:
             del self._buffer[: self._start]
             self._start = 0
         self._buffer += received
+
+    @property
+    def bytes_missing(self) -> int:
+        """Of the next frame, as far as is known: none where it is whole."""
+        held = len(self._buffer) - self._start
+        if held < _LENGTH_BYTES:
+            return _LENGTH_BYTES - held
+        size = int.from_bytes(self._buffer[self._start : self._start + _LENGTH_BYTES], "big")
+        return max(0, _LENGTH_BYTES + size - held)
 
     def next_frame(self) -> Frame | None:
         """The next frame, or None until more bytes come.

@@ -72,7 +72,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     """Dialler, first."""
 
     bearing: Bearing
-    purpose: Literal["link", "bulk", "join", "ask"]
+    purpose: Literal["link", "bulk", "join", "ask", "copy"]
     public_key: Annotated[bytes, msgspec.Meta(max_length=256)]
     nonce: _Nonce
 

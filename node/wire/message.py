@@ -146,7 +146,7 @@ class PieceAsked(msgspec.Struct, frozen=True, tag="piece_ask", kw_only=True):
     file: RemoteFile
     offset: int
     length: int
-    """At most `PIECES_BYTES_MAX`."""
+    """At most `PIECES_BYTES_MAX` over the bulk connection; over one for copies, all there is."""
 
 
 class PieceSent(msgspec.Struct, frozen=True, tag="piece", kw_only=True):
@@ -159,6 +159,19 @@ class PieceSent(msgspec.Struct, frozen=True, tag="piece", kw_only=True):
     """How much of the file the node has, from its beginning; -1: nothing at all."""
     digest: bytes = b""
     """Of everything up to the end of these bytes, where that is the end of a chunk."""
+
+
+class RangeSent(msgspec.Struct, frozen=True, tag="range", kw_only=True):
+    """From that node, over a connection for copies: so many bytes follow as they are; none: there
+    are no more for now.
+    """
+
+    offset: int
+    length: int
+    available: int
+    """As in `PieceSent`."""
+    digest: bytes = b""
+    """Of everything up to the end of these bytes."""
 
 
 PIECE_BYTES = 256 * 1024

@@ -7,7 +7,6 @@ from typing import TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
-from anyio.streams.tls import TLSStream
 
 from node.core.peer_table import PeerPolicy
 from node.io.identity import Identity, load_or_create_identity
@@ -16,6 +15,7 @@ from node.io.mesh.event import MeshEvent, PeerUp, Received
 from node.io.mesh.greeting import Dialler, GreetingStream, Met, Purpose
 from node.io.mesh.limits import MeshLimits
 from node.io.mesh.mesh import Mesh, MeshSettings
+from node.io.mesh.tls_stream import TlsStream
 from node.model.ids import ClusterId, NodeId
 from node.model.machine import Address
 from node.wire.handshake import PROTOCOL, Bearing, Granted, Verdict, cluster_hint
@@ -161,7 +161,7 @@ async def open_lab(directory: Path) -> AsyncGenerator[Lab, None]:
 class Stranger:
     """A TLS connection to a mesh from somebody who is free to misbehave."""
 
-    def __init__(self, stream: TLSStream, identity: Identity) -> None:
+    def __init__(self, stream: TlsStream, identity: Identity) -> None:
         self.stream = stream
         self.identity = identity
         self.wire = GreetingStream(stream)

@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import psutil
 import pytest
-from anyio.abc import SocketAttribute
+from anyio.abc import ByteStream, SocketAttribute
 from anyio.streams.tls import TLSStream
 
 from node.io import clock
@@ -674,7 +674,7 @@ def _any_message(size: int = 1) -> Leaving:
     return Leaving(reason="x" * size)
 
 
-async def _pump(source: TLSStream, target: TLSStream) -> None:
+async def _pump(source: ByteStream, target: ByteStream) -> None:
     try:
         while True:
             await target.send(await source.receive())

@@ -44,6 +44,14 @@ def bytes_of_part(folder: Path, file: RemoteFile) -> int:
         return 0
 
 
+class WrongChunkError(Exception):
+    """Bytes don't hash to what their giver has said; the part is cut back to `sound` bytes."""
+
+    def __init__(self, sound: int) -> None:
+        super().__init__(sound)
+        self.sound = sound
+
+
 class Running:
     """A hash that runs along a file and keeps its digest at every chunk's end."""
 
@@ -136,10 +144,11 @@ class PartFile:
         self._noted = min(len(known), len(self._running.digests))
         return None
 
-    def append(self, data: bytes | memoryview) -> None:
-        """Write the next bytes.
+    def append(self, data: bytes | memoryview, digest: bytes = b"") -> None:
+        """Write the next bytes; with the digest that everything up to their end should have.
 
         Raises:
+            WrongChunkError: it has another. Nothing of the chunk was offered to anybody.
             OSError: the disk refuses; what was taken so far stays.
         """
         view = memoryview(data)
@@ -147,6 +156,10 @@ class PartFile:
             written = os.pwrite(self._descriptor, view, self._running.length)
             self._running.update(view[:written])
             view = view[written:]
+        if digest and self.all_digests()[-1] != digest:
+            sound = (self.length - 1) // CHUNK_BYTES * CHUNK_BYTES
+            self.rewind(sound)
+            raise WrongChunkError(sound)
         self._note_sums()
 
     def rewind(self, length: int) -> None:
@@ -161,6 +174,7 @@ class PartFile:
             if not data:
                 break
             self._running.update(data)
+        self._note_sums()  # others who take from it have not lost what was sound
 
     def finish(self, target: Path) -> None:
         """Check the hash and give the file its place, for good.

@@ -8,7 +8,8 @@ from node.io import clock
 from node.io.identity import Identity
 from node.io.interfaces import better_addresses, dial_order, is_better, medium_towards, plain_host
 from node.io.mesh.channel import CONNECTION_ERRORS, close_stream, describe
-from node.io.mesh.greeting import Dialler, GreetingStream, Met
+from node.io.mesh.copy_stream import CopyStream
+from node.io.mesh.greeting import Dialler, GreetingStream, Met, Purpose
 from node.io.mesh.link import Link, LinkFacts
 from node.io.mesh.links import Links
 from node.io.mesh.reach import Missed, Reached, Reacher
@@ -195,6 +196,37 @@ class Calls:
             return None
         return link
 
+    async def open_copy(self, peer: NodeId) -> CopyStream | None:
+        """A connection of its own for copies of a peer's files; None where there can be none."""
+        link = self._links.get(peer)
+        if link is None or link.facts.via or link.copies >= self._limits.copies_max:
+            return None
+        reached = await self._reacher.reach_first((link.facts.address,), peer, _ignore)
+        if reached is None:
+            return None
+        try:
+            wire = GreetingStream(reached.stream)
+            if not await self._greet_beside(wire, "copy", reached):
+                return None
+            copy = reached.stream.detach()
+        except CONNECTION_ERRORS as error:
+            _log.debug("connection for copies with %s: %s", short(peer), describe(error))
+            return None
+        finally:
+            with anyio.CancelScope(shield=True):
+                await close_stream(reached.stream)
+        link.hold(copy)
+        return copy
+
+    async def _greet_beside(self, wire: GreetingStream, purpose: Purpose, reached: Reached) -> bool:
+        """Greet a server for a connection beside a link; whether it takes it."""
+        with anyio.fail_after(self._limits.handshake_seconds):
+            dialler = Dialler(wire, self._identity)
+            bearing = self._links.standing.bearing()
+            met = await dialler.introduce(bearing, purpose, reached.server, reached.certificate)
+            verdict = await dialler.prove(met)
+        return isinstance(verdict, Verdict) and verdict.refusal is None
+
     async def _keep_bulk(self, link: Link) -> None:
         """Keep a second connection for bulk beside the link, while it stands."""
         failures = 0
@@ -212,13 +244,8 @@ class Calls:
         if reached is None:
             return False
         try:
-            with anyio.fail_after(self._limits.handshake_seconds):
-                wire = GreetingStream(reached.stream)
-                dialler = Dialler(wire, self._identity)
-                bearing = self._links.standing.bearing()
-                met = await dialler.introduce(bearing, "bulk", peer, reached.certificate)
-                verdict = await dialler.prove(met)
-            if not isinstance(verdict, Verdict) or verdict.refusal is not None:
+            wire = GreetingStream(reached.stream)
+            if not await self._greet_beside(wire, "bulk", reached):
                 return False
             await self._links.run_bulk(link, wire)
         except CONNECTION_ERRORS as error:

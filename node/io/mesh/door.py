@@ -194,6 +194,8 @@ class Door:
                     await self._be_asked(wire, guest, address)
                 case "bulk":
                     await self._bulk(wire, guest)
+                case "copy":
+                    await self._copy(wire, guest)
                 case "link":
                     await self._link(wire, guest, address)
         except CONNECTION_ERRORS as error:
@@ -251,6 +253,21 @@ class Door:
         with anyio.fail_after(self._limits.handshake_seconds):
             await wire.send(Verdict())
         await self._links.run_bulk(link, wire)
+
+    async def _copy(self, wire: GreetingStream, guest: Guest) -> None:
+        link = self._links.get(guest.peer)
+        serve = self._links.on_copy
+        if link is None or link.facts.process != guest.bearing.process or serve is None:
+            await self._refuse(wire, Failure(code="no_link", message="there is no link"))
+            return
+        if link.copies >= self._limits.copies_max:
+            await self._refuse(wire, Failure(code="busy", message="too many copies at once"))
+            return
+        with anyio.fail_after(self._limits.handshake_seconds):
+            await wire.send(Verdict())
+        copy = wire.stream.detach()
+        link.hold(copy)
+        await serve(guest.peer, copy)
 
     async def _join(self, wire: GreetingStream, guest: Guest, address: Address) -> None:
         key = self._entitlement(guest, address.host)

@@ -5,10 +5,10 @@ import hmac
 from typing import Literal, TypeVar
 
 import msgspec
-from anyio.abc import ByteStream
 
 from node.io import clock
 from node.io.identity import Identity, node_id, verify
+from node.io.mesh.tls_stream import TlsStream
 from node.model.errors import Failure
 from node.model.ids import NodeId
 from node.wire.frame import GREETING_BYTES_MAX, HEADER_BYTES, FrameReader
@@ -29,7 +29,7 @@ from node.wire.handshake import (
     encode_greeting,
 )
 
-Purpose = Literal["link", "bulk", "join", "ask"]
+Purpose = Literal["link", "bulk", "join", "ask", "copy"]
 _G = TypeVar("_G", Hello, Challenge, Proof, Commitment, Revelation)
 
 
@@ -60,7 +60,7 @@ class Guest(msgspec.Struct, frozen=True, kw_only=True):
 class GreetingStream:
     """Greetings over a connection, small ones only."""
 
-    def __init__(self, stream: ByteStream) -> None:
+    def __init__(self, stream: TlsStream) -> None:
         self.stream = stream
         self.reader = FrameReader(GREETING_BYTES_MAX)
         """Holds what came after the last greeting."""

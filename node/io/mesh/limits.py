@@ -11,6 +11,8 @@ class MeshLimits(msgspec.Struct, frozen=True, kw_only=True):
     control_bytes_max: int = 8 * 1024 * 1024
     bulk_frames_max: int = 64
     """Snapshot chunks waiting; further ones are not taken."""
+    copies_max: int = 16
+    """Connections with one peer for copies of files; further ones are refused."""
     registers_max: int = 4096
     """Distinct (node, kind) waiting; beyond it the oldest is dropped."""
     cork_bytes: int = 64 * 1024

@@ -5,6 +5,7 @@ import msgspec
 from node.core.replica.messages import SnapshotChunk
 from node.io import clock
 from node.io.mesh.channel import Channel, OnMessage
+from node.io.mesh.copy_stream import CopyStream
 from node.io.mesh.event import PeerMessage
 from node.io.wakeup import Wakeup
 from node.model.ids import NodeId
@@ -39,6 +40,7 @@ class Link:
         self.facts = facts
         self._control = control
         self._bulk: Channel | None = None
+        self._copies: set[CopyStream] = set()
         self._codec = codec
         self._since = clock.wall()
         self.bits_per_second: float | None = None
@@ -127,6 +129,8 @@ class Link:
         finally:
             if self._bulk is not None:
                 self._bulk.end("the link has ended")
+            for copy in self._copies:
+                copy.cut()
 
     async def run_bulk(self, channel: Channel, on_message: OnMessage) -> None:
         """Carry bulk over a second connection until it or the link ends."""
@@ -142,6 +146,18 @@ class Link:
             if self._bulk is channel:
                 self._bulk = None
             await channel.farewell(flush=False)
+
+    @property
+    def copies(self) -> int:
+        """Connections for copies of files that stand beside it."""
+        return len(self._copies)
+
+    def hold(self, copy: CopyStream) -> None:
+        """Let a connection for copies live no longer than the link."""
+        self._copies.add(copy)
+        copy.on_close = lambda: self._copies.discard(copy)
+        if not self.is_open:
+            copy.cut()
 
     def over(self) -> None:
         """Its fall was told: a link that follows may begin."""

@@ -1,6 +1,6 @@
 """The links of this node, one per peer: which connection survives, and what is told of each."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
@@ -10,6 +10,7 @@ from node.io import clock
 from node.io.identity import is_node_id
 from node.io.interfaces import Interface, without_scope
 from node.io.mesh.channel import Channel
+from node.io.mesh.copy_stream import CopyStream
 from node.io.mesh.event import MeshEvent, PeerDown, PeerMessage, PeerUp, Received
 from node.io.mesh.greeting import GreetingStream
 from node.io.mesh.limits import MeshLimits
@@ -33,6 +34,8 @@ ADOPTABLE_MAX = 64
 CLOCK_SKEW_SECONDS_WARN = 30.0
 ADOPTABLE_SECONDS = 60.0
 
+OnCopy = Callable[[NodeId, CopyStream], Awaitable[None]]
+"""Serves copies of files over a connection, until it ends, and closes it."""
 OnIntroduced = Callable[[Mapping[NodeId, tuple[Address, ...]]], None]
 
 _log = logger("mesh")
@@ -59,6 +62,7 @@ class Links:
         self.greeting: set[NodeId] = set()
         """Peers that this node is greeting, as the one that dialled."""
         self.on_introduced: OnIntroduced | None = None
+        self.on_copy: OnCopy | None = None
         self.relay = Relay(standing.node, self.send, self._pass_on, table.is_admitted)
         self._events = events
         self._links: dict[NodeId, Link] = {}

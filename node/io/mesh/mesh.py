@@ -18,12 +18,13 @@ from node.io.interfaces import (
 )
 from node.io.mesh.approvals import Approvals
 from node.io.mesh.calls import Calls
+from node.io.mesh.copy_stream import CopyStream
 from node.io.mesh.door import Door, OnDecline, OnJoin
 from node.io.mesh.event import JoinGranted, MeshEvent, PeerMessage
 from node.io.mesh.invitations import Invitations
 from node.io.mesh.joining import Joining
 from node.io.mesh.limits import MeshLimits
-from node.io.mesh.links import Links, OnIntroduced
+from node.io.mesh.links import Links, OnCopy, OnIntroduced
 from node.io.mesh.listen import listen
 from node.io.mesh.reach import Reacher
 from node.io.mesh.standing import Standing
@@ -282,6 +283,16 @@ class Mesh:
         """Whether snapshots for the peer have a connection of their own."""
         link = self._links.get(peer)
         return link is not None and link.has_bulk
+
+    def serve_copies(self, on_copy: OnCopy) -> None:
+        """Let members that are linked open connections for copies of files."""
+        self._links.on_copy = on_copy
+
+    async def open_copy(self, peer: NodeId) -> CopyStream | None:
+        """A connection for copies of a linked peer's files, cut when the link ends; None where it
+        offers none, or can't be dialled. The caller must close it.
+        """
+        return await self._calls.open_copy(peer)
 
     def ignored(self) -> Mapping[str, int]:
         """What members said that this version does not know, counted by kind."""

@@ -8,12 +8,12 @@ from typing import cast
 
 import anyio
 import msgspec
-from anyio.streams.tls import TLSStream
 
 from node.io.mesh import tls
 from node.io.mesh.channel import CONNECTION_ERRORS, close_stream
 from node.io.mesh.limits import MeshLimits
 from node.io.mesh.relay import RELAYED, RelayStream
+from node.io.mesh.tls_stream import TlsStream
 from node.model.errors import Failure
 from node.model.ids import NodeId, short
 from node.model.machine import Address
@@ -28,7 +28,7 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True):
     address: Address
     server: NodeId
     certificate: bytes
-    stream: TLSStream
+    stream: TlsStream
     via: NodeId = NodeId("")
     """The member that passes the bytes on, where there is one."""
 

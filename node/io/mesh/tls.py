@@ -3,9 +3,10 @@
 import ssl
 
 from anyio.abc import ByteStream
-from anyio.streams.tls import TLSAttribute, TLSStream
+from anyio.streams.tls import TLSAttribute
 
 from node.io.identity import Identity, certificate_public_key, node_id
+from node.io.mesh.tls_stream import TlsStream
 from node.model.ids import NodeId
 from node.wire.handshake import ALPN, HandshakeError
 
@@ -30,22 +31,21 @@ def client_context() -> ssl.SSLContext:
     return context
 
 
-async def wrap(stream: ByteStream, context: ssl.SSLContext, *, server_side: bool) -> TLSStream:
+async def wrap(stream: ByteStream, context: ssl.SSLContext, *, server_side: bool) -> TlsStream:
     """Do the TLS handshake over a connection.
 
     Raises:
         HandshakeError: the other end speaks TLS, but not our protocol.
     """
-    wrapped = await TLSStream.wrap(
-        stream, server_side=server_side, ssl_context=context, standard_compatible=False
-    )
+    wrapped = TlsStream(stream, context, server_side=server_side)
+    await wrapped.handshake()
     protocol = wrapped.extra(TLSAttribute.alpn_protocol)  # noqa: S610 - anyio's, not Django's
     if protocol != ALPN:
         raise HandshakeError(f"the other end does not offer {ALPN}")
     return wrapped
 
 
-def server_of(stream: TLSStream) -> tuple[NodeId, bytes]:
+def server_of(stream: TlsStream) -> tuple[NodeId, bytes]:
     """Who the dialled server proved to be by its handshake, and its certificate (DER).
 
     Raises:

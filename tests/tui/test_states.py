@@ -30,6 +30,7 @@ from tests.fakes.screen import Screenplay
 from tests.fakes.snapshots import check_snapshot, screen_text, settle
 from tui.app_options import AppOptions
 from tui.bridge.inbox import Disconnected, Streamed
+from tui.viewmodel.cluster import ClusterView
 
 
 def node_behind() -> Cluster:
@@ -426,3 +427,15 @@ async def test_what_served_on_a_lost_node_neither_runs_nor_speaks_any_more() -> 
         words = " ".join(shown.replace("│", " ").split())
         assert "another place is looked for unless it is back soon" in words
     play.close()
+
+
+def test_a_runner_whose_neighbour_is_lost_has_no_speed() -> None:
+    builder = fakes.three_node_builder()
+    split = {"studio-a": 48, "mbp-max": 32}
+    served = builder.place("5a11c0de", "llama-3.3-70b-4bit", split, RunnerPhase.READY)
+    builder.progress(served, running=1, speed=31.4)
+    speeds = [row.speed for row in ClusterView(*builder.build(), None, NOW).nodes]
+    assert speeds == [31.4, 31.4, 0.0]
+    builder.amend_node("mbp-max", lost=True, lost_reason="no answer on any link", lost_at=NOW)
+    speeds = [row.speed for row in ClusterView(*builder.build(), None, NOW).nodes]
+    assert speeds == [0.0, 0.0, 0.0]

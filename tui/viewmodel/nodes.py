@@ -28,6 +28,7 @@ def node_rows(
     """Every admitted node, in the order of admission."""
     speeds = {runner: item.tokens_per_second for runner, item in runner_progress(registers).items()}
     ranges = _layer_ranges(state)
+    stalled = _stalled(state)
     newest = newest_applied(registers)
     ordered = sorted(state.nodes.values(), key=lambda item: (item.admitted_index, item.node))
     rows: list[NodeRow] = []
@@ -57,7 +58,9 @@ def node_rows(
                 chip=chip,
                 layers=" ".join(text.layers(first, end) for first, end, _ in held),
                 layer_count=sum(end - first for first, end, _ in held),
-                speed=max((speeds.get(runner, 0.0) for _, _, runner in held), default=0.0),
+                speed=max(
+                    (speeds.get(run, 0.0) for _, _, run in held if run not in stalled), default=0.0
+                ),
                 disk_free=machine.disk_bytes_free if machine else 0,
                 system=system,
                 version=record.version,
@@ -93,6 +96,16 @@ def _describe(record: NodeRecord) -> tuple[str, str]:
 
 def _used(machine: MachineFigures | None) -> int:
     return machine.memory_bytes_total - machine.memory_bytes_available if machine else 0
+
+
+def _stalled(state: State) -> set[RunnerId]:
+    """Runners whose instance has lost a node: what they say of their speed is of before."""
+    found: set[RunnerId] = set()
+    for instance in state.instances.values():
+        records = [state.nodes.get(node) for node in instance.nodes]
+        if any(record is None or record.lost for record in records):
+            found |= {shard.runner for shard in instance.shards}
+    return found
 
 
 def _layer_ranges(state: State) -> dict[NodeId, list[tuple[int, int, RunnerId]]]:

@@ -165,6 +165,7 @@ class EventRouter:
         self._waiting.clear()
         self._applied = NO_POSITION
         self._snapshot_index = -1
+        self._replay_until = -1
         self._peers = frozenset()
         self._store.install(State())
 

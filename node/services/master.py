@@ -234,6 +234,7 @@ class Master:
         """Look after the cluster while in office, until cancelled."""
         while True:
             await self._wakeup.wait(TICK_SECONDS)
+            self._forget_goodbyes()
             office = self._office
             if office is None:
                 continue
@@ -257,6 +258,16 @@ class Master:
             if answer is not None:
                 self._answer(office.inherited.pop(command), answer)
 
+    def _forget_goodbyes(self) -> None:
+        """A node that is heard again has come back: what ends it next is no goodbye.
+
+        In office or not: whoever takes office later must not go by what was said long ago.
+        """
+        now = clock.monotonic()
+        for node, said_at in list(self._left.items()):
+            if now - said_at > LEFT_SECONDS and self._router.is_alive(node):
+                del self._left[node]
+
     def _watch_nodes(self, office: _Office) -> None:
         now = clock.monotonic()
         if now - office.since < GRACE_SECONDS:
@@ -264,8 +275,6 @@ class Master:
         for node, record in office.tip.nodes.items():
             if node == self._node or self._router.is_alive(node):
                 office.suspected.pop(node, None)
-                if now - self._left.get(node, now) > LEFT_SECONDS:
-                    del self._left[node]
                 if record.lost and node not in self._left:
                     self._router.publish(NodeReturned(node=node))
                     _log.info("node %s is back", record.name)

@@ -298,6 +298,7 @@ class Membership:
     ) -> None:
         """Another cluster has let this node in: give up the own log, follow."""
         self._joining = cluster
+        self._recovered_index = -1
         self._said_at = clock.monotonic()
         self._described = None
         self._members = dict(members)
@@ -347,6 +348,7 @@ class Membership:
 
     def _found_anew(self) -> None:
         self._members = {}
+        self._recovered_index = -1
         self._described = None
         self._mesh.set_admitted({})
         self.on_members(())

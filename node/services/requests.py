@@ -10,7 +10,7 @@ from node.core.affinity import Affinity
 from node.core.instance_status import InstanceStatus, status
 from node.io import clock
 from node.log import logger
-from node.model.errors import BusyError, Failure, NotFoundError
+from node.model.errors import BusyError, ExoctlError, Failure, NotFoundError
 from node.model.ids import InstanceId, NodeId, RequestId
 from node.model.instance import Instance
 from node.model.register import RequestFigures, RunnerFigures
@@ -28,6 +28,7 @@ from node.model.request import (
 )
 from node.model.state import State
 from node.services.register_store import RegisterStore
+from node.wire.surface import kind_of
 
 RUNNING_MAX = 512
 """Generations that this node takes at once; further ones are refused."""
@@ -172,6 +173,11 @@ class Requests:
             self._note(running, cut)
             ended = True
             yield cut
+        except ExoctlError as error:
+            # It was refused, not cancelled: the record tells so, whoever asked is told by raising.
+            self._note(running, Failed(kind=kind_of(error), failure=error.failure))
+            ended = True
+            raise
         finally:
             del self._running[request.id]
             self._end(running, ended=ended)

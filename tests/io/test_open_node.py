@@ -225,3 +225,23 @@ async def test_a_node_that_is_back_tells_its_registers_again(tmp_path: Path) -> 
         await until(lambda: one.state.index >= index + 2)  # lost, and back
         await until(lambda: one.registers.get(kept, before) is not before)
         assert not one.state.nodes[gone].lost
+
+
+async def test_a_node_that_gave_up_a_longer_log_takes_others_in(tmp_path: Path) -> None:
+    """What it had found on its disk says nothing about the cluster that it founds anew."""
+    async with open_node(config(tmp_path / "a")) as a:
+        async with open_node(config(tmp_path / "b")) as b:
+            invite = await a.invite()
+            await b.join(invite.code, invite.addresses[0])
+            for _ in range(20):
+                await decide(a)
+            await until(lambda: b.state.index >= a.state.index)
+            removed = (await b.local()).node
+        assert isinstance(await a.submit(RemoveNode(node=removed), 10), Accepted)
+        async with open_node(config(tmp_path / "b")) as b:
+            await until(lambda: bool(b.state.cluster) and b.state.cluster != a.state.cluster)
+            async with open_node(config(tmp_path / "c")) as c:
+                invite = await b.invite()
+                await c.join(invite.code, invite.addresses[0])
+                await until(lambda: len(c.state.nodes) == 2 and len(b.state.in_sync) == 2)
+                assert not any(record.lost for record in b.state.nodes.values())

@@ -13,6 +13,7 @@ from huggingface_hub import scan_cache_dir, try_to_load_from_cache
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from node.core import hub_trouble
 from node.core.download_queue import Job
 from node.core.pace import Pace
 from node.io.hub import part_file
@@ -60,11 +61,11 @@ class Scene:
         fetch = Fetch(self.root, hub, transfer, Pace(), headroom_bytes=self.headroom_bytes)
         self.progress = Progress()
         try:
-            await fetch.run(self.job, self.progress, self._came)
+            await fetch.run(self.job, self.progress, self.came)
         finally:
             await transfer.close()
 
-    def _came(self, count: int) -> None:
+    def came(self, count: int) -> None:
         self.seen.append(self.progress.bytes_done)
         total = self.progress.bytes_total
         assert not total or self.progress.bytes_done <= total
@@ -397,3 +398,27 @@ def test_however_often_it_dies_and_whatever_happens_to_the_part_the_file_is_righ
     codes: list[str] = []
     scene.forget()
     anyio.run(live)
+
+
+@pytest.mark.parametrize("stopped_at", [1, 2, 3])
+async def test_whatever_stops_a_fetch_between_two_writes_nothing_is_written_twice(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, stopped_at: int
+) -> None:
+    came = scene.came
+    calls = 0
+
+    def stops(count: int) -> None:
+        nonlocal calls
+        calls += 1
+        came(count)
+        if calls == stopped_at:
+            raise HubError(hub_trouble.disk_full("m", 1, 0))
+
+    monkeypatch.setattr(scene, "came", stops)
+    assert (await scene.fails()).failure.code == "disk_full"
+    if scene.part.exists():
+        part = scene.part.read_bytes()
+        assert part == scene.repo.content(WEIGHTS)[: len(part)]
+    monkeypatch.setattr(scene, "came", came)
+    await scene.run()
+    assert scene.is_whole()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import anyio
 import msgspec
 import pytest
 
@@ -18,7 +19,9 @@ from node.model.event import (
 from node.model.ids import CommandId, NodeId
 from node.model.session import Entry, EventId, Session
 from node.model.state import State
+from node.services import master as master_module
 from node.services.master import Master
+from tests.fakes.eventually import eventually
 from tests.fakes.fleet import GIB, card, decided, fleet, fold
 
 HERE = NodeId("a")
@@ -77,3 +80,46 @@ def test_what_can_t_be_so_any_more_is_rejected_by_the_command_s_name() -> None:
     assert isinstance(verdict, ProposalRejected)
     assert verdict.command == "c-2"
     assert verdict.asked_by == HERE
+
+
+class Wire:
+    """A router over which one node is heard or not, and which remembers what is written."""
+
+    def __init__(self) -> None:
+        self.hears = True
+        self.written: list[Event] = []
+
+    def publish(self, event: Event, on_settled: Callable[[Entry | None], None] | None = None):
+        self.written.append(event)
+
+    def withdraw(self, event_id: EventId, event: Event) -> None:
+        pytest.fail(f"{event} was withdrawn")
+
+    def is_alive(self, peer: NodeId) -> bool:
+        return self.hears
+
+    async def step_down(self) -> None:
+        pytest.fail("the office was handed over")
+
+
+@pytest.mark.parametrize("came_back", [True, False])
+async def test_a_goodbye_of_long_ago_does_not_make_a_crash_a_stop(
+    monkeypatch: pytest.MonkeyPatch, *, came_back: bool
+) -> None:
+    for bound in ("LEFT_SECONDS", "GRACE_SECONDS", "LOST_SECONDS"):
+        monkeypatch.setattr(master_module, bound, 0.0)
+    state, facts = fleet({"a": GIB, "b": GIB}, card())
+    wire = Wire()
+    desk = Master(HERE, wire, lambda: facts, lambda *_: None, lambda: state)
+    wire.hears = came_back
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(desk.run)
+        desk.node_left(NodeId("b"))  # while another node is in office
+        await anyio.sleep(0.05)
+        wire.hears = False
+        desk.became_master(SESSION, state)
+        await eventually(lambda: bool(wire.written))
+        tasks.cancel_scope.cancel()
+    lost = wire.written[0]
+    assert isinstance(lost, NodeLost)
+    assert lost.stopped is not came_back

@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import anyio
 import msgspec
 import pytest
 
+from node.core.placement.wish import MODEL_PREPARING
 from node.io import clock
+from node.model.command import Accepted, Command, Refused
 from node.model.download import (
     HubModel,
     ImportModel,
@@ -19,12 +22,13 @@ from node.model.download import (
     SteerDownload,
     VerifyModel,
 )
-from node.model.errors import ConflictError, Failure
-from node.model.ids import ModelId, NodeId
+from node.model.errors import BusyError, ConflictError, Failure
+from node.model.ids import CommandId, ModelId, NodeId
 from node.model.register import DownloadFigures, DownloadRecord, HeldModel, ModelFigures
 from tests.fakes.command_line import CommandLine
 from tests.fakes.fake_handle import ALPHA, BETA, FakeHandle, make_card
 from tests.fakes.surroundings import isolate
+from tui.commands import load as load_module
 
 REPO = ModelId("acme/new")
 
@@ -244,3 +248,33 @@ def test_a_search_lists_what_the_hub_has(line: CommandLine, handle: FetchingHand
     outcome = line("model", "search", "new")
     assert "12,345" in outcome.out
     assert line("model", "search", "nothing").err == "nothing on the hub matches\n"
+
+
+class SlowHandle(FetchingHandle):
+    """Fetches longer than a load may take, and is not ready for the first that asks to place."""
+
+    placed = 0
+
+    async def order(
+        self, node: NodeId, order: ModelOrder, timeout_seconds: float = 30.0
+    ) -> OrderDone:
+        await anyio.sleep(0.3)
+        return await super().order(node, order, timeout_seconds)
+
+    async def submit(
+        self, command: Command, timeout_seconds: float = 30.0, command_id: CommandId | None = None
+    ) -> Accepted | Refused:
+        self.placed += 1
+        if self.placed == 1:
+            raise BusyError.because(MODEL_PREPARING, "it is being looked at")
+        return await super().submit(command, timeout_seconds, command_id)
+
+
+def test_the_time_that_a_model_took_to_come_is_not_taken_from_its_start(
+    line: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = SlowHandle()
+    line.handle = handle
+    monkeypatch.setattr(load_module, "LOAD_SECONDS", 0.25)
+    line("load", REPO)
+    assert handle.placed >= 2

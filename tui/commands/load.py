@@ -119,9 +119,9 @@ async def place(
         NoFitError: it does not fit, with the numbers. ConflictError: a partition withdrew it.
         ExoctlError: its start failed.
     """
-    deadline = clock.monotonic() + console.settings.timeout_seconds(LOAD_SECONDS)
     if wait:
         await fetch_missing(console, handle, model, wish)
+    deadline = clock.monotonic() + console.settings.timeout_seconds(LOAD_SECONDS)
     with ProgressLine(console) as line:
         while True:
             command = PlaceInstance(model=find_model(handle, model), wish=wish)

@@ -133,24 +133,24 @@ class Transfer:
                         del waiting[part.file.size - part.length :]
                         break
                     if len(waiting) >= WRITE_BYTES:
-                        waiting = await self._write(part, waiting, on_bytes, watch)
+                        pause = await self._write(part, waiting, on_bytes)
+                        if pause > 0:
+                            await anyio.sleep(pause)
+                            watch.paused()
         finally:
             if waiting:
-                with anyio.CancelScope(shield=True):
-                    await anyio.to_thread.run_sync(part.append, bytes(waiting))
-                on_bytes(len(waiting))
+                await self._write(part, waiting, on_bytes)
 
-    async def _write(
-        self, part: PartFile, waiting: bytearray, on_bytes: OnBytes, watch: "_Watch"
-    ) -> bytearray:
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(part.append, bytes(waiting))
-        pause = on_bytes(len(waiting))
+    async def _write(self, part: PartFile, waiting: bytearray, on_bytes: OnBytes) -> float:
+        """Append what waits, and say how long to wait before more.
+
+        It waits no longer from here on, whatever becomes of it: nothing may be appended twice.
+        """
+        data = bytes(waiting)
         waiting.clear()
-        if pause > 0:
-            await anyio.sleep(pause)
-            watch.paused()
-        return waiting
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(part.append, data)
+        return on_bytes(len(data))
 
 
 class _Watch:

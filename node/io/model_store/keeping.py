@@ -2,8 +2,12 @@
 
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
+import psutil
+
+from node.io import clock
 from node.io.model_store.hub_cache import PREFIX, SNAPSHOTS, Repository, model_of
 from node.io.model_store.names import directory_in, lies_within
 from node.io.model_store.weight_files import CONFIG_NAME, SOURCE_NAME
@@ -11,6 +15,8 @@ from node.model.errors import ConflictError, NotFoundError, RefusedError
 from node.model.ids import ModelId
 
 STAGING = ".exoctl-import"
+STAGING_SECONDS = 24 * 3600.0
+"""Younger than that, a staging directory may be that of another machine which shares the disk."""
 
 
 def remove_model(root: Path, model: ModelId, directory: Path) -> int:
@@ -103,10 +109,23 @@ def discard(staging: Path) -> None:
 
 def fresh_staging(root: Path) -> Path:
     """An empty directory beside the models, which no scan looks into."""
-    staging = root / f"{STAGING}-{os.getpid()}"
-    shutil.rmtree(staging, ignore_errors=True)
-    staging.mkdir(parents=True, mode=0o755)
+    root.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=f"{STAGING}-{os.getpid()}-", dir=root))
+    staging.chmod(0o755)
     return staging
+
+
+def sweep_staging(root: Path) -> None:
+    """Remove what imports of processes that are gone have left."""
+    for path in root.glob(f"{STAGING}-*"):
+        owner = path.name.removeprefix(f"{STAGING}-").partition("-")[0]
+        is_running = owner.isdecimal() and psutil.pid_exists(int(owner))
+        try:
+            age_seconds = clock.wall() - path.stat().st_mtime
+        except OSError:
+            continue  # its import has just ended
+        if age_seconds > STAGING_SECONDS and not is_running:
+            discard(path)
 
 
 def settle(staging: Path, target: Path) -> None:

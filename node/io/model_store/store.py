@@ -11,7 +11,12 @@ import msgspec
 from node.core.failure_text import short_text
 from node.io.model_store.cards import CardShelf, fingerprint_of, library_version, unknown_card
 from node.io.model_store.embedded import EmbeddedModel, convert_file
-from node.io.model_store.keeping import discard, fresh_staging, settle
+from node.io.model_store.keeping import (
+    discard,
+    fresh_staging,
+    settle,
+    sweep_staging,
+)
 from node.io.model_store.names import lies_within, parse_model_id
 from node.io.model_store.places import Place, places_of
 from node.io.model_store.weight_files import (
@@ -110,6 +115,8 @@ class ModelStore:
 
     async def scan(self) -> None:
         """Look through the directories; cheap where nothing has changed since."""
+        if self._found is None:
+            await anyio.to_thread.run_sync(sweep_staging, self.root)
         self._found = await anyio.to_thread.run_sync(self._scan)
 
     async def describe_next(self) -> bool:

@@ -440,8 +440,6 @@ class Node:
             commands_pending=self.control.commands.pending_count,
         )
 
-    # -- on behalf of the handle -------------------------------------------------------------------
-
 
 def _ask_own_process_to_stop() -> None:
     """The process has a way to stop, whoever runs it: screen, command or service manager."""

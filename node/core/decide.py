@@ -1,6 +1,6 @@
 """The master's decisions on commands: a command and the state in, events or a refusal out.
 
-Only the master decides, and only on the committed state; its decision enters the log as one
+Only the master decides, on the state at the tip of its log; its decision enters the log as one
 `CommandDecided` (`as_event`) and is answered after commit.
 """
 

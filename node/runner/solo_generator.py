@@ -128,7 +128,8 @@ class SoloGenerator:
         logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
         sampled = running.sampler(logprobs)
         mx.eval(sampled, logprobs)
-        token = int(str(sampled.tolist()[0]))  # type: ignore[index]
+        token = sampled.item()
+        assert isinstance(token, int)
         running.rest = [token]
         running.tokens_left -= 1
         reason = "length" if running.tokens_left <= 0 else None

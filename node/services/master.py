@@ -41,6 +41,7 @@ from node.model.session import Entry, EventId, Session
 from node.model.state import State
 from node.model.topology import Plan
 from node.wire.message import CommandAnswered, CommandSent, PlanAnswered, PlanAsked
+from node.wire.surface import kind_of
 
 TICK_SECONDS = 0.5
 DECISIONS_MAX = 256
@@ -217,7 +218,7 @@ class Master:
         try:
             event_id = self._router.publish(event, settled)
         except ExoctlError as error:
-            refused = Refused(id=request.id, kind=type(error).__name__, failure=error.failure)
+            refused = Refused(id=request.id, kind=kind_of(error), failure=error.failure)
             self._answer(request.asked_by, refused)
             return
         if office.tip.answer_to(request.id) is None:

@@ -18,6 +18,7 @@ from node.io.model_store.embedded import EMBEDDED_MODEL
 from node.io.model_store.hub_cache import SNAPSHOTS, Repository
 from node.io.model_store.keeping import copy_model, import_target, prune, remove_model
 from node.io.model_store.store import ModelStore
+from node.io.wakeup import Wakeup
 from node.log import logger
 from node.model.download import (
     ImportModel,
@@ -90,7 +91,7 @@ class ModelOrders:
             ExoctlError: what it says.
         """
         if node == self._node:
-            return await self.carry_out(order)
+            return await self._order_here(order, timeout_seconds)
         if len(self._pending) >= PENDING_MAX:
             raise BusyError.because("too_many_orders", f"{PENDING_MAX} orders wait already")
         message = OrderSent(id=CommandId("c-" + clock.random_hex(16)), order=order)
@@ -113,11 +114,27 @@ class ModelOrders:
             raise UnreachableError.because(
                 "node_unreachable", f"there is no link to {name}", "see `exoctl node ls`"
             )
-        raise TimeoutExpiredError.because(
-            "no_answer",
-            f"{name} did not answer within {timeout_seconds:g} s",
-            "see `exoctl download ls`; it may still be carried out",
-        )
+        raise _no_answer(name, timeout_seconds)
+
+    async def _order_here(self, order: ModelOrder, timeout_seconds: float) -> OrderDone:
+        """Carry it out whether or not its asker stays, as another node would."""
+        ends: list[OrderDone | Exception] = []
+        over = Wakeup()
+
+        async def work() -> None:
+            try:
+                ends.append(await self.carry_out(order))
+            except Exception as error:  # noqa: BLE001 - the asker's, whatever it is
+                ends.append(error)
+            over.ring()
+
+        self._tasks.start_soon(work)
+        await over.wait(timeout_seconds)
+        if not ends:
+            raise _no_answer("this node", timeout_seconds)
+        if isinstance(ends[0], Exception):
+            raise ends[0]
+        return ends[0]
 
     def on_message(self, peer: NodeId, message: OrderSent | OrderAnswered) -> None:
         """Take an order of another node, or its answer."""
@@ -253,6 +270,14 @@ class ModelOrders:
             await anyio.to_thread.run_sync(copy_model, source, self._root, target)
         self.rescan()
         return OrderDone(words=f"{order.model} imported from {source}")
+
+
+def _no_answer(name: str, seconds: float) -> ExoctlError:
+    return TimeoutExpiredError.because(
+        "no_answer",
+        f"{name} did not answer within {seconds:g} s",
+        "see `exoctl download ls`; it may still be carried out",
+    )
 
 
 def _instead_of_hashing(model: ModelId) -> str:

@@ -10,15 +10,14 @@ from anyio.streams.memory import MemoryObjectSendStream
 from node.handle import LogLine
 from node.io import clock
 from node.model.errors import (
-    KINDS,
     BusyError,
     ExoctlError,
-    InternalError,
     TimeoutExpiredError,
     UnreachableError,
 )
 from node.model.ids import CommandId, NodeId
 from node.wire.message import LogAnswered, LogAsked, LogRow
+from node.wire.surface import error_of_kind, kind_of
 
 ANSWER_SECONDS = 5.0
 ASKED_MAX = 32
@@ -104,8 +103,9 @@ class RemoteLogs:
             lines = await self.read(message.source, max(1, min(message.lines_max, LINES_MAX)))
             self._send(asker, LogAnswered(id=message.id, rows=_rows(lines)))
         except ExoctlError as error:
-            kind = type(error).__name__
-            self._send(asker, LogAnswered(id=message.id, kind=kind, failure=error.failure))
+            self._send(
+                asker, LogAnswered(id=message.id, kind=kind_of(error), failure=error.failure)
+            )
         finally:
             self._answering -= 1
 
@@ -124,8 +124,7 @@ def _rows(lines: list[LogLine]) -> tuple[LogRow, ...]:
 
 def _lines_of(answer: LogAnswered) -> list[LogLine]:
     if answer.failure is not None:
-        kinds = {kind.__name__: kind for kind in KINDS}
-        raise kinds.get(answer.kind, InternalError)(answer.failure)
+        raise error_of_kind(answer.kind, answer.failure)
     return [
         LogLine(at=row.at, level=row.level, source=row.source, text=row.text) for row in answer.rows
     ]

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 import anyio
+import msgspec
 from anyio.abc import TaskGroup
 
 from node.io import clock
@@ -17,6 +18,7 @@ from node.log import logger
 from node.model.errors import ExoctlError, Failure
 from node.model.ids import NodeId, RequestId
 from node.model.request import Failed, Finished, GenerationItem, GenerationRequest
+from node.wire.frame import FRAME_BYTES_MAX
 from node.wire.message import (
     STREAM_WINDOW,
     ServiceMessage,
@@ -26,6 +28,7 @@ from node.wire.message import (
     StreamItems,
     StreamOpened,
 )
+from node.wire.surface import kind_of
 
 LINK_LOST_SECONDS = 5.0
 """How long a stream outlives its link before it ends with an error."""
@@ -36,6 +39,8 @@ LINGER_SECONDS = 10.0
 SERVED_MAX = 512
 """Streams served to other nodes at once; further ones are refused."""
 CREDIT_EVERY = STREAM_WINDOW // 4
+REQUEST_BYTES_MAX = FRAME_BYTES_MAX - 4096
+"""Of a request that goes to another node: it goes in one frame."""
 
 _log = logger("streams")
 
@@ -137,6 +142,15 @@ class Streams:
 
         A link that ended a moment ago is waited for, as in the middle of a stream.
         """
+        size = len(msgspec.msgpack.encode(request))
+        if size > REQUEST_BYTES_MAX:
+            yield failed(
+                "request_too_large",
+                f"the request has {size:,} bytes; at most {REQUEST_BYTES_MAX:,} go to another node",
+                "ask the node whose layers are the first, or shorten the prompt",
+                kind="UsageError",
+            )
+            return
         incoming = _Incoming(target, request)
         self._incoming[request.id] = incoming
         ended = False
@@ -310,7 +324,18 @@ class Streams:
                         await self._room(served)
                         self._pass_on(served, item)
             except ExoctlError as error:
-                self._pass_on(served, Failed(kind=type(error).__name__, failure=error.failure))
+                self._pass_on(served, Failed(kind=kind_of(error), failure=error.failure))
+            except Exception:  # noqa: BLE001 - a mistake of ours in one request must not end the node
+                _log.exception("stream %s", served.request.id)
+                self._pass_on(
+                    served,
+                    failed(
+                        "internal",
+                        "the node made a mistake",
+                        "see its log: exoctl logs",
+                        kind="InternalError",
+                    ),
+                )
         if served.scope.cancel_called and not served.reader_gone:
             # A reader whose link came back a moment later would else wait for ever more.
             seconds = f"{LINK_LOST_SECONDS:g} s"

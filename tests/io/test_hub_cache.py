@@ -8,6 +8,7 @@ import pytest
 from node.io.model_store.hub_cache import Repository
 from node.io.model_store.keeping import prune
 from node.model.download import Listing, RemoteFile
+from node.model.errors import ConflictError
 from node.model.ids import ModelId
 
 MODEL = ModelId("acme/tiny")
@@ -64,3 +65,27 @@ def test_what_another_program_is_fetching_stays(tmp_path: Path) -> None:
     part.write_bytes(b"half")
     assert prune(tmp_path, frozenset()) == 0
     assert part.exists()
+
+
+def test_what_another_node_of_the_machine_fetches_is_neither_dropped_nor_removed(
+    tmp_path: Path,
+) -> None:
+    theirs, ours = Repository(tmp_path, MODEL), Repository(tmp_path, MODEL)
+    theirs.prepare()
+    part = theirs.own / "abc.part"
+    with theirs.lock() as is_theirs:
+        assert is_theirs
+        part.write_bytes(b"x" * 1000)
+        assert ours.drop_parts() == 0
+        with pytest.raises(ConflictError, match="another node"):
+            ours.remove()
+        assert part.exists()
+    assert ours.drop_parts() == 1000
+    ours.remove()
+    assert not ours.directory.exists()
+
+
+def test_giving_up_what_never_began_leaves_nothing(tmp_path: Path) -> None:
+    repository = Repository(tmp_path, MODEL)
+    assert repository.drop_parts() == 0
+    assert not repository.directory.exists()

@@ -16,7 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.config import environment_for_child
+from node.io.model_store import keeping
 from node.io.model_store.cards import CARD_NAME
+from node.io.model_store.keeping import STAGING, fresh_staging, sweep_staging
 from node.io.model_store.names import directory_in, parse_model_id
 from node.io.model_store.store import ModelStore, ModelTools
 from node.io.model_store.weight_files import check, stamps_of
@@ -539,3 +541,18 @@ def test_whatever_lies_there_a_look_ends_and_can_be_told(
     anyio.run(scene.store.scan)
     assert "tiny" in [held.card.model for held in scene.store.figures().held]
     assert msgspec.msgpack.encode(scene.store.figures())
+
+
+def test_imports_side_by_side_keep_apart_and_what_one_left_is_swept_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = fresh_staging(tmp_path), fresh_staging(tmp_path)
+    assert first != second
+    assert first.is_dir()
+    left = tmp_path / f"{STAGING}-999999999-x"
+    left.mkdir()
+    sweep_staging(tmp_path)
+    assert left.exists(), "it may be that of another machine"
+    monkeypatch.setattr(keeping, "STAGING_SECONDS", -1.0)
+    sweep_staging(tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted([first, second])

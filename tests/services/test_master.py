@@ -89,8 +89,11 @@ class Wire:
         self.hears = True
         self.written: list[Event] = []
 
-    def publish(self, event: Event, on_settled: Callable[[Entry | None], None] | None = None):
+    def publish(
+        self, event: Event, on_settled: Callable[[Entry | None], None] | None = None
+    ) -> EventId:
         self.written.append(event)
+        return EventId(HERE, 1, len(self.written))
 
     def withdraw(self, event_id: EventId, event: Event) -> None:
         pytest.fail(f"{event} was withdrawn")
@@ -102,6 +105,10 @@ class Wire:
         pytest.fail("the office was handed over")
 
 
+def hears_nothing(asker: NodeId, answer: object) -> None:
+    pytest.fail(f"{asker} was answered {answer}")
+
+
 @pytest.mark.parametrize("came_back", [True, False])
 async def test_a_goodbye_of_long_ago_does_not_make_a_crash_a_stop(
     monkeypatch: pytest.MonkeyPatch, *, came_back: bool
@@ -110,7 +117,7 @@ async def test_a_goodbye_of_long_ago_does_not_make_a_crash_a_stop(
         monkeypatch.setattr(master_module, bound, 0.0)
     state, facts = fleet({"a": GIB, "b": GIB}, card())
     wire = Wire()
-    desk = Master(HERE, wire, lambda: facts, lambda *_: None, lambda: state)
+    desk = Master(HERE, wire, lambda: facts, hears_nothing, lambda: state)
     wire.hears = came_back
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(desk.run)

@@ -11,7 +11,7 @@ import pytest
 from node.io.model_store.embedded import EMBEDDED_MODEL
 from node.io.model_store.store import ModelStore
 from node.model.download import ImportModel, PullModel, VerifyModel
-from node.model.errors import ConflictError, UsageError
+from node.model.errors import ConflictError, TimeoutExpiredError, UsageError
 from node.model.ids import CommandId, ModelId, NodeId
 from node.model.state import State
 from node.services.background import background_tasks
@@ -106,3 +106,15 @@ async def test_what_has_no_hashes_is_not_verified_and_what_helps_can_be_done(
         with pytest.raises(ConflictError) as caught:
             await scene.orders.carry_out(VerifyModel(model=model))
     assert helps in caught.value.failure.remedy
+
+
+async def test_an_order_to_the_own_node_outlives_its_asker_and_keeps_his_time(
+    tmp_path: Path,
+) -> None:
+    async with scene_in(tmp_path) as scene:
+        with pytest.raises(TimeoutExpiredError, match="did not answer"):
+            await scene.orders.order(OWN, PullModel(model=MODEL), 0.05)
+        assert scene.downloader.taken == 1
+        scene.downloader.may_end = True
+        done = await scene.orders.order(OWN, PullModel(model=MODEL), 5.0)
+        assert done.words == f"{MODEL} queued"

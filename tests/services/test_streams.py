@@ -2,6 +2,7 @@ from collections.abc import AsyncGenerator, Callable
 
 import anyio
 import anyio.lowlevel
+import msgspec
 import pytest
 from anyio.abc import TaskGroup
 
@@ -18,7 +19,8 @@ from node.model.request import (
     Usage,
 )
 from node.services import streams as module
-from node.services.streams import Streams
+from node.services.background import background_tasks
+from node.services.streams import REQUEST_BYTES_MAX, Streams
 from node.wire.message import (
     STREAM_WINDOW,
     ServiceMessage,
@@ -299,3 +301,32 @@ async def test_a_link_that_comes_back_to_one_end_too_late_ends_the_stream_at_onc
         assert isinstance(last, Failed)
         assert last.failure.code == "link_lost"
         tasks.cancel_scope.cancel()
+
+
+async def test_a_request_too_large_for_another_node_says_both_sizes() -> None:
+    async with background_tasks() as tasks:
+        wire = Wire(tasks, 3)
+        large = msgspec.structs.replace(request(), prompt="x" * (REQUEST_BYTES_MAX + 1))
+        items = [item async for item in wire.reader.read(SERVER, large)]
+    (refused,) = items
+    assert isinstance(refused, Failed)
+    assert (refused.kind, refused.failure.code) == ("UsageError", "request_too_large")
+    assert f"{REQUEST_BYTES_MAX:,}" in refused.failure.message
+    assert wire.sent == []
+
+
+async def test_a_mistake_in_one_stream_is_its_own_and_ends_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with background_tasks() as tasks:
+        wire = Wire(tasks, 3)
+
+        async def mistaken(_: GenerationRequest) -> AsyncGenerator[GenerationItem]:
+            yield Delta(index=0, text="0", tokens=(0,))
+            raise ZeroDivisionError
+
+        wire.server = Streams(tasks, wire.to_reader, mistaken, wire.cancelled.append)
+        items = [item async for item in wire.reader.read(SERVER, request())]
+        assert isinstance(items[-1], Failed)
+        assert items[-1].kind == "InternalError"
+    assert "ZeroDivisionError" in caplog.text

@@ -18,6 +18,7 @@ from node.model.register import DownloadRecord
 from tui.commands.changes import check_may_change
 from tui.commands.console import Console
 from tui.commands.downloads import (
+    ORDER_SECONDS,
     downloads_listing,
     give,
     left_text,
@@ -100,7 +101,8 @@ async def pull(
     together = msgspec.structs.replace(order, companions=targets)
     for node in targets:
         if wait:
-            await handle.order(node, together)
+            seconds = console.settings.timeout_seconds(ORDER_SECONDS)
+            await handle.order(node, together, seconds)
         else:
             await give(console, handle, node, together)
     if wait:

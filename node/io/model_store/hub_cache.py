@@ -29,7 +29,7 @@ from node.io.hub.part_file import (
 from node.io.model_store.names import parse_model_id
 from node.io.model_store.weight_files import NONSENSE
 from node.model.download import Listing, RemoteFile
-from node.model.errors import UsageError
+from node.model.errors import ConflictError, UsageError
 from node.model.ids import ModelId
 
 PREFIX = "models--"
@@ -193,10 +193,15 @@ class Repository:
     # -- deleting ----------------------------------------------------------------------------------
 
     def drop_parts(self) -> int:
-        """Delete what was fetched in part; returns the bytes freed."""
+        """Delete what was fetched in part; returns the bytes freed.
+
+        Nothing where somebody writes here, as another node of this machine: the parts are theirs.
+        """
         freed = 0
-        with contextlib.suppress(OSError):
-            for path in self.own.glob(f"*{PART_SUFFIX}"):
+        if not self.own.is_dir():
+            return freed
+        with contextlib.suppress(OSError), self.lock() as is_ours:
+            for path in self.own.glob(f"*{PART_SUFFIX}") if is_ours else ():
                 freed += path.stat().st_size
                 path.unlink()
         return freed
@@ -221,8 +226,19 @@ class Repository:
         return freed
 
     def remove(self) -> int:
-        """Delete the repository's files and nothing else; returns the bytes freed."""
+        """Delete the repository's files and nothing else; returns the bytes freed.
+
+        Raises:
+            ConflictError: somebody writes here, as another node of this machine.
+        """
         freed = 0
+        with self.lock() as is_ours:
+            if not is_ours:
+                raise ConflictError.because(
+                    "model_in_use",
+                    f"another node of this machine is fetching into {self.directory}",
+                    "wait until it has it, or give the download up there",
+                )
         for folder in (self._blobs, self.own):
             with contextlib.suppress(OSError):
                 freed += sum(path.lstat().st_size for path in folder.iterdir())

@@ -135,6 +135,8 @@ class DemoNodes:
         self._config = config
         self._keep = keep
         self.root = Path(tempfile.mkdtemp(prefix="exoctl-demo-"))
+        self._settings = self.root / "config.toml"
+        """Named in the environment of every process of the demo, and of no other."""
         self.nodes: list[DemoNode] = []
         self.left_over: list[str] = []
         """What could not be ended or removed; known once the context is left."""
@@ -144,7 +146,7 @@ class DemoNodes:
     async def __aenter__(self) -> Self:
         lines = ", ".join(_toml(str(path)) for path in self._config.model_directories)
         settings = f"[node]\nmodel_directories = [{lines}]\n"
-        (self.root / "config.toml").write_text(settings, encoding="utf-8")
+        self._settings.write_text(settings, encoding="utf-8")
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -171,7 +173,7 @@ class DemoNodes:
             for key, value in child_environment(environment_for_child()).items()
             if not key.startswith("EXOCTL_")
         }
-        environment["EXOCTL_CONFIG"] = str(self.root / "config.toml")
+        environment["EXOCTL_CONFIG"] = str(self._settings)
         log = directory.with_suffix(".log").open("ab")
         arguments = (
             *(sys.executable, "-m", "tui", "--no-ui", "-o", "json"),
@@ -202,9 +204,9 @@ class DemoNodes:
                     yield record.process_id, record.start_time
         for process in psutil.process_iter():
             try:
-                mine = any(str(self.root) in word for word in process.cmdline())
-            except psutil.Error:
-                continue
+                mine = process.environ().get("EXOCTL_CONFIG") == str(self._settings)
+            except (psutil.Error, OSError):
+                continue  # it is gone, or somebody else's
             started_at = start_time_of(process.pid)
             if mine and started_at is not None and process.pid not in self._own_numbers():
                 yield process.pid, started_at

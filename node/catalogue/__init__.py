@@ -1,1 +1,0 @@
-"""Model cards of well-known models, as data."""

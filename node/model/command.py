@@ -28,6 +28,9 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """When a node or a runner of it is gone. `auto`: start its runners again; place it anew on the
     nodes that hold the files, within this wish, once a node is lost for a while. `always`: also on
     other nodes than those named. `never`: neither."""
+    requests: int = 1
+    """Requests at once for each of which the whole context must find room; where there is less,
+    further ones share it while they are shorter, and else queue."""
 
 
 class PlaceInstance(msgspec.Struct, frozen=True, tag=True, kw_only=True):

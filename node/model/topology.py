@@ -55,6 +55,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     refusal: Failure | None = None
     """Why not, with the numbers and what would help."""
     warnings: tuple[str, ...] = ()
+    requests: int = 1
+    """At once, each with the whole context."""
     predicted_prompt_tokens_per_second: float = 0.0
     predicted_prompt_tokens: int = 0
     """Length of the prompt of which the time to the first token is predicted."""

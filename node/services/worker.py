@@ -41,6 +41,8 @@ UNREPORTED_MAX = 1024
 SHORT_CHARACTERS_MAX = 500
 """Of the failure in a report that was refused at its full length."""
 LOOPBACK = "127.0.0.1"
+BATCH_LEAST = 8
+"""Requests computed at once where their contexts are short enough to share the room there is."""
 
 _log = logger("worker")
 
@@ -252,6 +254,7 @@ class Worker:
             boundaries=_boundaries(instance),
             weight_format=instance.weight_format,
             context_tokens=instance.context_tokens,
+            batch_max=max(BATCH_LEAST, instance.wish.requests),
             cache_bytes_max=shard.cache_bytes,
             stage_host=self._stage_host(previous) if encrypt else LOOPBACK,
             encrypt=encrypt,

@@ -26,6 +26,16 @@ Label = Annotated[
 Context = Annotated[
     str, typer.Option("--ctx", metavar="32k", help="Tokens of context to make room for.")
 ]
+Parallel = Annotated[
+    int,
+    typer.Option(
+        "--parallel",
+        metavar="N",
+        min=1,
+        max=64,
+        help="Requests at once, each with a whole context.",
+    ),
+]
 Layers = Annotated[
     str, typer.Option("--layers", metavar="20,10", help="Layers per node, in the order of --nodes.")
 ]
@@ -69,6 +79,7 @@ class WishOptions(msgspec.Struct, frozen=True, kw_only=True):
     weights: str = "auto"
     force: bool = False
     restart: str = "auto"
+    parallel: int = 1
 
 
 def make_wish(state: State, options: WishOptions) -> Wish:
@@ -97,6 +108,7 @@ def make_wish(state: State, options: WishOptions) -> Wish:
         weight_format=_one_of("--weights", options.weights, WEIGHT_FORMATS),
         force=options.force,
         restart=_one_of("--restart", options.restart, RESTARTS),
+        requests=options.parallel,
     )
 
 

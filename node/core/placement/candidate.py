@@ -102,14 +102,15 @@ def costs_of(card: ModelCard, candidate: Candidate) -> Costs:
     """What the candidate's shards cost, by the layers of each."""
     if candidate.strategy == TENSOR:
         card = rank_card(card, len(candidate.shares))
-    return Costs(card, candidate.weight_format, candidate.context_tokens)
+    return Costs(card, candidate.weight_format, candidate.context_tokens, candidate.requests)
 
 
 def _costs(problem: Problem, ring: Sequence[NodeId], weight_format: WeightFormat) -> Costs:
     costs = problem.costs[weight_format]
     if problem.wish.strategy != TENSOR:
         return costs
-    return Costs(rank_card(problem.card, len(ring)), weight_format, costs.context_tokens)
+    card = rank_card(problem.card, len(ring))
+    return Costs(card, weight_format, costs.context_tokens, costs.requests)
 
 
 def _in_format(problem: Problem, ring: Sequence[NodeId], costs: Costs) -> Candidate:
@@ -133,6 +134,7 @@ def _in_format(problem: Problem, ring: Sequence[NodeId], costs: Costs) -> Candid
         shares=shares,
         hops=hops,
         context_tokens=costs.context_tokens,
+        requests=costs.requests,
         predicted_tokens_per_second=prediction.tokens_per_second,
         predicted_first_token_seconds=prediction.first_token_seconds,
         predicted_prompt_tokens_per_second=prediction.prompt_tokens_per_second,
@@ -208,11 +210,15 @@ def _refusal(problem: Problem, candidate: Candidate, costs: Costs) -> Failure | 
         return None
     return Failure(
         code=NO_FIT,
-        message=f"{model} ({costs.weight_format.value}, {costs.context_tokens} tokens of context)"
-        f" does not fit: {_shortages(problem, candidate)}",
+        message=f"{model} ({costs.weight_format.value}, {costs.context_tokens} tokens of context"
+        f"{_times(costs.requests)}) does not fit: {_shortages(problem, candidate)}",
         remedy="; ".join(_remedies(problem, candidate, costs)),
         node=next(share.name for share in candidate.shares if share.bytes_slack < 0),
     )
+
+
+def _times(requests: int) -> str:
+    return f" for each of {requests} requests" if requests > 1 else ""
 
 
 def _shortages(problem: Problem, candidate: Candidate) -> str:
@@ -244,7 +250,9 @@ def _shortages(problem: Problem, candidate: Candidate) -> str:
 def _remedies(problem: Problem, candidate: Candidate, costs: Costs) -> Iterator[str]:
     context_tokens = _context_that_fits(candidate, costs)
     if context_tokens:
-        yield f"a context of {context_tokens} tokens fits there"
+        yield f"a context of {context_tokens} tokens{_times(costs.requests)} fits there"
+    if costs.requests > 1:
+        yield "ask for room for fewer requests at once"
     stored = problem.costs[WeightFormat.AS_STORED]
     saved = costs.total_bytes(1) - stored.total_bytes(1)
     if saved > 0 and candidate.strategy != TENSOR:

@@ -15,14 +15,17 @@ FILL_STEPS = 20
 
 
 class Costs:
-    """What a model costs, stage by stage, in one weight format and for one context."""
+    """What a model costs, stage by stage, in one weight format and for some whole contexts."""
 
-    def __init__(self, card: ModelCard, weight_format: WeightFormat, context_tokens: int) -> None:
+    def __init__(
+        self, card: ModelCard, weight_format: WeightFormat, context_tokens: int, requests: int = 1
+    ) -> None:
         dense = weight_format is WeightFormat.DENSE
         weights = [(layer.dense_weights if dense else 0) or layer.weights for layer in card.layers]
-        cache = [layer.kv_per_token * context_tokens for layer in card.layers]
+        cache = [layer.kv_per_token * context_tokens * requests for layer in card.layers]
         self.weight_format = weight_format
         self.context_tokens = context_tokens
+        self.requests = requests
         self.embedding_bytes = (card.dense_embedding_bytes if dense else 0) or card.embedding_bytes
         self._weights = [0, *accumulate(weights)]
         self._cache = [0, *accumulate(cache)]
@@ -50,7 +53,7 @@ class Costs:
         return self._weights[end_layer] - self._weights[first_layer] + embedding
 
     def cache_bytes(self, first_layer: int, end_layer: int) -> int:
-        """Key/value cache of a stage at the whole context."""
+        """Key/value cache of a stage, every request at its whole context."""
         return self._cache[end_layer] - self._cache[first_layer]
 
     def stage_bytes(self, first_layer: int, end_layer: int) -> int:

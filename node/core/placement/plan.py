@@ -85,7 +85,7 @@ def _problem(state: State, card: ModelCard, wish: Wish, facts: Facts) -> Problem
         wish=wish,
         facts=facts,
         rooms=rooms(state, facts, held),
-        costs={form: Costs(card, form, tokens) for form in WeightFormat},
+        costs={form: Costs(card, form, tokens, wish.requests) for form in WeightFormat},
         distance=distances(facts, card.activation_bytes_per_token),
     )
 

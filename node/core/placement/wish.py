@@ -18,6 +18,8 @@ CONTEXT_TOKENS_DEFAULT = 4096
 MODEL_PREPARING = "model_preparing"
 """Code of a refusal that passes by itself."""
 STRATEGIES = ("auto", "single", "pipeline", "tensor")
+REQUESTS_MAX = 64
+"""Requests at once for which room may be asked."""
 WEIGHT_FORMATS = ("auto", "as_stored", "dense")
 RESTARTS = ("auto", "always", "never")
 
@@ -107,7 +109,7 @@ def _problems_of_card(card: ModelCard, tokens: int) -> Iterator[Refusal]:
         sizes += (layer.weights, layer.kv_per_token, layer.dense_weights)
     for rank in card.tensor_ranks:
         sizes += (rank.ranks - 2, rank.weights, tokens * rank.kv_per_token, rank.dense_weights)
-    cache_bytes = tokens * sum(layer.kv_per_token for layer in card.layers)
+    cache_bytes = REQUESTS_MAX * tokens * sum(layer.kv_per_token for layer in card.layers)
     sensible = card.context_tokens_max > 0 and card.parameters >= 0 and min(sizes) >= 0
     if not card.layers or not sensible or sum(sizes) + cache_bytes > BYTES_MAX:
         yield refusal(
@@ -133,6 +135,10 @@ def _problems_of_options(card: ModelCard, wish: Wish) -> Iterator[Refusal]:
             f"a context of {wish.context_tokens} tokens was asked, {card.model} takes"
             f" 1 to {card.context_tokens_max}",
             "ask for less",
+        )
+    if not 1 <= wish.requests <= REQUESTS_MAX:
+        yield _usage(
+            f"room for {wish.requests} requests at once makes no sense", f"use 1 to {REQUESTS_MAX}"
         )
     if wish.nodes_min < 1:
         yield _usage(f"at least {wish.nodes_min} nodes makes no sense", "use 1 or more")

@@ -33,6 +33,20 @@ def test_what_is_exported_is_what_is_there_and_applying_it_does_nothing() -> Non
     assert changes(state, again, prune=True) == []
 
 
+def test_tensor_parallel_and_room_for_several_requests_outlive_the_file() -> None:
+    state, _ = five_node_cluster()
+    first = next(each for each in state.instances.values() if len(each.shards) > 1)
+    wish = Wish(strategy="tensor", requests=3)
+    divided = msgspec.structs.replace(first, tensor=True, wish=wish)
+    state = msgspec.structs.replace(state, instances={first.instance: divided})
+    again = read_desired(write_desired(current(state)), "file")
+    (wanted,) = again.instance
+    assert (wanted.strategy, wanted.parallel, wanted.layers) == ("tensor", 3, ())
+    assert changes(state, again, prune=True) == []
+    plain = msgspec.structs.replace(state, instances={first.instance: first})
+    assert [type(each) for each in changes(plain, again, prune=False)] == [Place]
+
+
 def test_only_what_differs_is_done_and_stops_only_where_asked() -> None:
     state, _ = five_node_cluster()
     words = """

@@ -139,6 +139,8 @@ async def _do(console: Console, handle: NodeHandle, change: Change) -> Accepted 
                 context_tokens=wanted.context,
                 weight_format=wanted.weights,
                 restart=wanted.restart,
+                strategy=wanted.strategy,
+                requests=wanted.parallel,
             )
             command = PlaceInstance(model=ModelId(wanted.model), wish=wish)
             return await submit(console, handle, command)

@@ -28,6 +28,8 @@ class WantedInstance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     context: Annotated[int, Meta(ge=0)] = 0
     weights: Literal["auto", "as_stored", "dense"] = "auto"
     restart: Literal["auto", "always", "never"] = "auto"
+    strategy: Literal["auto", "tensor"] = "auto"
+    parallel: Annotated[int, Meta(ge=1, le=64)] = 1
 
 
 class WantedNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -120,6 +122,8 @@ def current(state: State) -> Desired:
                 context=instance.context_tokens,
                 weights=instance.weight_format.value,
                 restart=_restart(instance),
+                strategy="tensor" if instance.tensor else "auto",
+                parallel=instance.wish.requests,
             )
             for instance in _standing(state)
         ),
@@ -181,6 +185,8 @@ def _standing(state: State) -> Sequence[Instance]:
 
 
 def _layers(instance: Instance) -> tuple[int, ...]:
+    if instance.tensor:
+        return ()  # a part of each on every node
     return tuple(shard.end_layer - shard.first_layer for shard in instance.shards)
 
 
@@ -192,6 +198,8 @@ def _is(instance: Instance, wanted: WantedInstance, nodes: tuple[NodeId, ...]) -
         and wanted.context in (0, instance.context_tokens)
         and wanted.weights in ("auto", instance.weight_format.value)
         and wanted.restart in ("auto", instance.wish.restart)
+        and (wanted.strategy == "auto" or instance.tensor)
+        and wanted.parallel <= instance.wish.requests
     )
 
 

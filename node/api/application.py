@@ -12,6 +12,8 @@ from node.api.operation import Endpoint
 from node.api.operations import OPERATIONS
 
 PATH_SHOWN_MAX = 100
+EMBEDDING_PATHS = ("/v1/embeddings", "/api/embed", "/api/embeddings")
+"""Where clients of the vendors ask for what is not there."""
 
 
 def build_application(context: ApiContext) -> Starlette:
@@ -33,6 +35,13 @@ def build_application(context: ApiContext) -> Starlette:
                 "method_not_allowed",
                 f"{request.method} is not possible on {path!r}",
                 f"use {' or '.join(methods)}",
+            )
+        elif path.removeprefix("/ollama") in EMBEDDING_PATHS:
+            fault = HttpError(
+                404,
+                "embeddings_not_served",
+                "embeddings are not served: the models that mlx-lm runs generate text",
+                "ask a program that is made for embeddings",
             )
         else:
             fault = HttpError(

@@ -284,3 +284,16 @@ async def test_what_responses_can_not_have_is_refused_by_name(
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"]["param"] == param
     assert not handle.generations
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/api/embed", "/ollama/api/embeddings"])
+async def test_embeddings_are_refused_by_name_in_the_client_s_own_form(
+    http: httpx2.AsyncClient, path: str
+) -> None:
+    answer = await http.post(path, json={"model": "m", "input": "words"})
+    assert answer.status_code == 404
+    error = answer.json()["error"]
+    message = error["message"] if path.startswith("/v1") else error
+    assert "embeddings are not served" in message
+    if path.startswith("/v1"):
+        assert error["code"] == "embeddings_not_served"

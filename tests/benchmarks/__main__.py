@@ -18,6 +18,7 @@ NAMES = (
     "links",
     "download",
     "spread",
+    "cable",
 )
 
 SLOW = ("app_memory",)

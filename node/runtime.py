@@ -26,7 +26,8 @@ from node.handle import LocalView, NodeHandle
 from node.io import clock
 from node.io.address_book import AddressBook
 from node.io.file_limit import raise_file_limit
-from node.io.identity import Identity, load_or_create_identity
+from node.io.former_life import leave_former_life
+from node.io.identity import Identity, has_identity, load_or_create_identity
 from node.io.log_file import LogFile, open_log
 from node.io.machine_probe import probe_figures, probe_machine
 from node.io.mdns import Discovery
@@ -97,6 +98,8 @@ async def open_node(config: Config, *, log_to_stderr: bool = False) -> AsyncGene
     try:
         node_log = NodeLog(config.state_directory, config.log_level, to_stderr=log_to_stderr)
         try:
+            if not has_identity(config.state_directory):
+                await anyio.to_thread.run_sync(leave_former_life, config.state_directory)
             identity = load_or_create_identity(config.state_directory)
             log, recovered = await anyio.to_thread.run_sync(
                 open_log, config.state_directory / "log"

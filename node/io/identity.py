@@ -90,6 +90,11 @@ def verify(public_key: bytes, signature: bytes, message: bytes) -> bool:
     return True
 
 
+def has_identity(state_directory: Path) -> bool:
+    """Whether this machine is a node already."""
+    return (state_directory / IDENTITY_DIRECTORY / IDENTITY_FILE).exists()
+
+
 def load_or_create_identity(state_directory: Path) -> Identity:
     """Read the identity in a state directory, or make one where there is none yet.
 

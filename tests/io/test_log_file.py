@@ -5,7 +5,6 @@ import queue
 import random
 import shutil
 from pathlib import Path
-from typing import Self
 
 import msgspec
 import pytest
@@ -13,10 +12,8 @@ import pytest
 from node.core.replica.durable import (
     Appended,
     ClusterJoined,
-    DurableRecord,
     Orphaned,
     OrphansSettled,
-    Recovered,
     SessionKept,
     SnapshotImage,
     SnapshotKept,
@@ -25,7 +22,7 @@ from node.core.replica.durable import (
 from node.core.replica.timing import Limits
 from node.io import clock
 from node.io import log_file as log_package
-from node.io.log_file import LogFile, Synced, open_log
+from node.io.log_file import Synced, open_log
 from node.io.log_file import log_file as module
 from node.io.log_file import parts as parts_module
 from node.io.log_file import record as record_module
@@ -43,55 +40,7 @@ from node.io.log_file.recovery import recover_segments
 from node.model.errors import ConflictError, RefusedError
 from node.model.ids import ClusterId, NodeId
 from node.model.session import NO_SESSION, Entry, EventId, Position, Session
-
-SESSION = Session(3, NodeId("a"), 1)
-CLUSTER = ClusterId("c" * 32)
-
-
-def entries(first: int, count: int, size: int = 40) -> tuple[Entry, ...]:
-    return tuple(
-        Entry(SESSION, i, EventId(NodeId("a"), 1, i + 1), bytes([i % 256]) * size)
-        for i in range(first, first + count)
-    )
-
-
-def image(index: int) -> SnapshotImage:
-    return SnapshotImage(
-        cluster=CLUSTER, position=Position(SESSION, index), state=b"state", known=()
-    )
-
-
-class OpenLog:
-    """A log that is open for the length of a `with`, written synchronously."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.done: queue.Queue[Synced] = queue.Queue()
-        self.failed: queue.Queue[BaseException] = queue.Queue()
-        self.token = 0
-
-    def __enter__(self) -> Self:
-        self.log, self.recovered = open_log(self.directory)
-        self.log.start(self.done.put, self.failed.put)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.log.close()
-
-    def write(self, *records: DurableRecord) -> None:
-        self.token += 1
-        assert self.log.submit(self.token, records, full_sync=False)
-        assert self.done.get(timeout=10).token == self.token
-
-
-def reopen(directory: Path) -> tuple[LogFile, Recovered]:
-    log, recovered = open_log(directory)
-    log.close()
-    return log, recovered
-
-
-def founded(session: OpenLog) -> None:
-    session.write(ClusterJoined(CLUSTER), SessionKept(SESSION, 3))
+from tests.fakes.log_files import CLUSTER, SESSION, OpenLog, entries, founded, image, reopen
 
 
 def test_everything_written_is_read_back(tmp_path: Path) -> None:

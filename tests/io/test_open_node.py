@@ -245,3 +245,20 @@ async def test_a_node_that_gave_up_a_longer_log_takes_others_in(tmp_path: Path) 
                 await c.join(invite.code, invite.addresses[0])
                 await until(lambda: len(c.state.nodes) == 2 and len(b.state.in_sync) == 2)
                 assert not any(record.lost for record in b.state.nodes.values())
+
+
+async def test_a_machine_whose_key_is_gone_is_a_new_node_of_its_own_cluster(
+    tmp_path: Path,
+) -> None:
+    async with open_node(config(tmp_path / "a")) as a:
+        await decide(a)
+        former, cluster = (await a.local()).node, a.state.cluster
+    (tmp_path / "a" / "identity" / "identity.pem").unlink()
+    async with open_node(config(tmp_path / "a")) as a:
+        await until(lambda: bool(a.state.master))
+        own = (await a.local()).node
+        assert own != former
+        assert a.state.cluster != cluster
+        assert set(a.state.nodes) == {own}
+        await decide(a)
+    assert [path async for path in anyio.Path(tmp_path).glob("a/former-node-*/log/segment-*.log")]

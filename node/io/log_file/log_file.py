@@ -250,9 +250,14 @@ class LogFile:
             return
         try:
             sync_file(self._descriptor, full=full)
+            is_gone = os.fstat(self._descriptor).st_nlink == 0
         except OSError as error:
             # What the kernel still holds after a failed sync is unknown: a second sync may lie.
             raise SyncFailedError(error.errno, error.strerror, str(self._directory)) from error
+        if is_gone:
+            # What is written to it goes with this process.
+            words = "its file was deleted while it was in use"
+            raise SyncFailedError(errno.ENOENT, words, str(self._directory))
 
     def _open_segment(self) -> _Segment:
         if self._segment is None:

@@ -178,6 +178,8 @@ def recover_segments(directory: Path) -> RecoveredLog:
                 fault = f"byte {record.offset}: {record.reason}"
             else:
                 tail = record.offset
+        if not fault and tail == 0 and position == len(paths) - 1:
+            fault = "no whole record in it, and a segment is put in place with its first ones"
         if fault:
             return RecoveredLog(
                 folded=folded,

@@ -38,11 +38,12 @@ class Constraints:
         grammar = grammar_of(request, self._tokenizer, self._special)
         if grammar:
             matcher = LLMatcher(self._vocabulary, grammar, log_level=0)
-            if matcher.is_error():
-                raise bad_schema(matcher.get_error())
+            matcher.compute_bitmask()  # some schemas are found to hold nothing only then
+            if matcher.is_error() or (matcher.is_stopped() and not matcher.is_accepting()):
+                raise bad_schema(_reason(matcher))
             ends = sorted(self._tokenizer.eos_token_ids)
             waits_for = end if is_thinking else ()
-            made.append(_Matching(matcher, prompt_length, ends, waits_for))
+            made.append(Matching(matcher, prompt_length, ends, waits_for))
         return made
 
     def _special(self, text: str) -> int | None:
@@ -74,9 +75,9 @@ class Constraints:
             ) from error
 
 
-class _Matching:
+class Matching:
     """Rules out every token that the grammar does not allow next. Never raises: a fault here
-    would be one of the whole batch.
+    would be one of the whole batch. It ends the answer, and whoever ends it asks for the `fault`.
     """
 
     def __init__(
@@ -87,6 +88,11 @@ class _Matching:
         self._ends = ends
         self._waits = _Until(think_end) if think_end else None
         self._told = False
+
+    @property
+    def fault(self) -> str:
+        """Why the answer could not be kept to its grammar, so that it obeys nothing; else empty."""
+        return _reason(self._matcher) if self._matcher.is_error() else ""
 
     def __call__(self, tokens: mx.array, logits: mx.array) -> mx.array:
         fresh: Any = tokens[self._seen :].tolist()
@@ -106,13 +112,19 @@ class _Matching:
         matcher = self._matcher
         if matcher.is_error() and not self._told:
             self._told = True
-            logger.warning("an answer left its grammar, and ends: %s", matcher.get_error())
+            logger.warning("an answer left its grammar, and ends: %s", _reason(matcher))
         if matcher.is_stopped():
             return mx.zeros((size,), mx.bool_).at[mx.array(self._ends)].add(mx.array(True))  # noqa: FBT003
         mask: Any = memoryview(matcher.compute_bitmask())
         packed = mx.array(mask)
         bits = (packed[:, None] >> mx.arange(8, dtype=mx.uint8)) & 1
         return bits.reshape(-1)[:size].astype(mx.bool_)
+
+
+def _reason(matcher: LLMatcher) -> str:
+    """The library's words without the state of its parser that follows them."""
+    words = matcher.get_error().partition("<state>")[0].strip()
+    return "no text satisfies it" if words in ("", "NoExtensionBias") else words
 
 
 class _Until:

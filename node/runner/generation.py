@@ -17,7 +17,8 @@ from node.model.request import (
     TokenLogprob,
     Usage,
 )
-from node.runner.constraint import Constraints
+from node.runner.constraint import Constraints, Matching
+from node.runner.grammar import bad_schema
 from node.runner.output_text import OutputText, Piece
 from node.runner.prompt import CONTEXT_REMEDY, Tokenizer, prompt_tokens, refuse_oversize, tools_of
 from node.runner.sampling import check_sampling, make_processors
@@ -125,6 +126,9 @@ class Generation:
             reason = FinishReason.STOP
         if self._text.called_tools and reason is FinishReason.STOP:
             reason = FinishReason.TOOL_CALLS
+        fault = next((each.fault for each in self.processors if isinstance(each, Matching)), "")
+        if fault and reason is not FinishReason.CANCELLED:
+            return [*items, failed(bad_schema(fault))]
         items.append(Finished(reason=reason, usage=self._usage(), stop_text=self._text.stop_text))
         return items
 

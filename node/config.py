@@ -100,6 +100,7 @@ class ConfigFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 Kind = TypeVar("Kind")
+_NEVER_IN_HOSTS = set(' /\\?#@<>"')
 
 
 def default_state_directory() -> Path:
@@ -136,7 +137,7 @@ def parse_address(text: str, default_port: int = CLUSTER_PORT) -> Address:
     """Read `host`, `host:port` or `[v6]:port`.
 
     Raises:
-        UsageError: the port is no number from 1 to 65535, or the host is empty.
+        UsageError: the port is no number from 1 to 65535, or the host is empty or can't be one.
     """
     host, port_text = text, ""
     if text.startswith("["):
@@ -146,7 +147,9 @@ def parse_address(text: str, default_port: int = CLUSTER_PORT) -> Address:
         host, _, port_text = text.partition(":")
     if not port_text and not text.endswith(":"):
         port_text = str(default_port)
-    if not host or not port_text.isdecimal() or not 0 < int(port_text) < 65536:
+    is_host = bool(host) and host.isprintable() and not set(host) & _NEVER_IN_HOSTS
+    is_port = port_text.isdecimal() and len(port_text) <= 5 and 0 < int(port_text) < 65536
+    if not is_host or not is_port:
         raise UsageError.because(
             "bad_address",
             f"{text!r} is no address",

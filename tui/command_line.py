@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from typing import TextIO
 
 import typer
 from typer.exceptions import TyperException
@@ -15,8 +16,9 @@ from node.config import environment_value
 from node.handle import NodeHandle
 from node.model.errors import ExoctlError, Failure, InternalError, UsageError
 from node.model.machine import Address
-from tui.commands.console import Connector, Console
+from tui.commands.console import Connector, Console, say
 from tui.commands.failures import leaves
+from tui.commands.input_text import check_text
 from tui.commands.jsonable import encode, error_object
 from tui.commands.local import COMPLETION_VARIABLE, PROGRAM
 from tui.commands.registry import build
@@ -30,15 +32,19 @@ _JSON_WORDS = {"--json", "-ojson", "-ondjson", "--output=json", "--output=ndjson
 
 def run() -> None:
     """Run the command of this process's arguments; never returns."""
-    for stream in (sys.stdout, sys.stderr):
+    for stream, errors in ((sys.stdin, "strict"), (sys.stdout, "replace"), (sys.stderr, "replace")):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors=errors)
     code = execute(sys.argv[1:], connect_over_http)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # all is said: there is nothing left to interrupt
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        _silence_stdout()
+        _silence(sys.stdout)
         code = PIPE_CLOSED
+    except OSError:  # it was said when it first failed
+        _silence(sys.stdout)
+        code = code or ExoctlError.exit_code
     sys.exit(code)
 
 
@@ -46,6 +52,7 @@ def execute(arguments: Sequence[str], connector: Connector) -> int:
     """Run one command line and return its exit code; failures are said on stderr."""
     as_json = _wants_json(arguments)
     try:
+        check_text(arguments)
         code = build()(
             args=list(arguments),
             prog_name=PROGRAM,
@@ -57,6 +64,8 @@ def execute(arguments: Sequence[str], connector: Connector) -> int:
         return INTERRUPTED
     except TyperException as error:
         return _report_usage(error, as_json=as_json)
+    except UnicodeEncodeError as error:
+        return report(_no_text(error), as_json=as_json)
     except (ExoctlError, OSError, BaseExceptionGroup) as error:
         return _report_raised(error, as_json=as_json)
     return code if isinstance(code, int) else 0
@@ -77,13 +86,12 @@ def connect_over_http(
 def report(error: ExoctlError, *, as_json: bool) -> int:
     """Say a failure on stderr, with what helps; returns its exit code."""
     failure = error.failure
-    if as_json:
-        sys.stderr.write(encode(error_object(failure, type(error).__name__), pretty=False) + "\n")
-        return error.exit_code
     where = f" (on {failure.node})" if failure.node else ""
-    sys.stderr.write(clean(f"error: {failure.message}{where}", keep="\n") + "\n")
-    if failure.remedy:
-        sys.stderr.write(clean(f"  try: {failure.remedy}", keep="\n") + "\n")
+    remedy = f"\n  try: {failure.remedy}" if failure.remedy else ""
+    words = clean(f"error: {failure.message}{where}{remedy}", keep="\n")
+    if as_json:
+        words = encode(error_object(failure, type(error).__name__), pretty=False)
+    say(words)
     return error.exit_code
 
 
@@ -104,13 +112,15 @@ def _report_raised(error: BaseException, *, as_json: bool) -> int:
     if any(isinstance(leaf, KeyboardInterrupt) for leaf in found):
         return INTERRUPTED
     if any(isinstance(leaf, BrokenPipeError) for leaf in found):
-        _silence_stdout()
+        _silence(sys.stdout)
         return PIPE_CLOSED
     for leaf in found:
         if isinstance(leaf, typer.Exit):
             return leaf.exit_code
         if isinstance(leaf, ExoctlError):
             return report(leaf, as_json=as_json)
+        if isinstance(leaf, UnicodeEncodeError):
+            return report(_no_text(leaf), as_json=as_json)
     if all(isinstance(leaf, OSError) for leaf in found):
         return report(_system_error(found[0]), as_json=as_json)
     raise error
@@ -121,9 +131,18 @@ def _system_error(error: BaseException) -> ExoctlError:
     return InternalError.because("system", str(error), "see `exoctl doctor`")
 
 
-def _silence_stdout() -> None:
-    """Keep the interpreter from writing what is left to a pipe that nobody reads."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _no_text(error: UnicodeEncodeError) -> ExoctlError:
+    """A name of the system's, such as a directory's, that no protocol of ours can carry."""
+    return UsageError.because(
+        "not_text", f"{error.object!r} is no text in UTF-8", "rename it, or name another"
+    )
+
+
+def _silence(stream: TextIO) -> None:
+    """Keep the interpreter from writing what is left to where it can't be written."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Self, TypeVar
 import anyio
 import msgspec
 
-from node.model.errors import ExoctlError, InternalError, TimeoutExpiredError, UnreachableError
+from node.model.errors import (
+    ExoctlError,
+    InternalError,
+    TimeoutExpiredError,
+    UnreachableError,
+    UsageError,
+)
 from node.model.machine import Address
 from node.wire.surface import EXACT, FaultBody, Page
 
@@ -41,8 +47,14 @@ class Transport:
         import httpx2  # noqa: PLC0415 -- loaded only by those who dial
 
         host = _ANYWHERE.get(self.address.host, self.address.host)
+        try:
+            url = httpx2.URL(f"http://{Address(host, self.address.port)}")
+        except httpx2.InvalidURL as error:
+            raise UsageError.because(
+                "bad_address", f"{host!r} is no host: {error}", "write http://host:port"
+            ) from error
         self._client = httpx2.AsyncClient(
-            base_url=f"http://{Address(host, self.address.port)}",
+            base_url=url,
             headers={"Authorization": f"Bearer {self._token}"} if self._token else {},
             timeout=httpx2.Timeout(SILENCE_SECONDS_MAX, connect=CONNECT_SECONDS),
             limits=httpx2.Limits(max_connections=None),

@@ -37,7 +37,7 @@ USAGE = Usage(prompt_tokens=5, output_tokens=2, cached_tokens=3, prefill_seconds
 
 
 def type_lines(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
 
 
 def test_run_streams_the_text_and_only_the_text_to_stdout(

@@ -1,6 +1,5 @@
 """`exoctl export`, `diff` and `apply`: the cluster as a file says it."""
 
-import sys
 from pathlib import Path
 from typing import Annotated, assert_never
 
@@ -26,6 +25,7 @@ from tui.commands.desired import (
     write_desired,
 )
 from tui.commands.failures import leaves
+from tui.commands.input_text import read_input
 from tui.commands.jsonable import fields_of
 from tui.commands.load import wait_ready
 from tui.commands.naming import find_model, find_nodes
@@ -167,10 +167,9 @@ def _named(handle: NodeHandle, desired: Desired) -> Desired:
 def _read(file: str) -> Desired:
     try:
         if file == "-":
-            words = sys.stdin.read(FILE_BYTES_MAX + 1)
-        else:
-            with Path(file).open(encoding="utf-8") as opened:
-                words = opened.read(FILE_BYTES_MAX + 1)
+            return read_desired(read_input(FILE_BYTES_MAX), file)
+        with Path(file).open(encoding="utf-8") as opened:
+            words = opened.read(FILE_BYTES_MAX + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError.because("unreadable", f"{file}: {error}") from error
     if len(words) > FILE_BYTES_MAX:

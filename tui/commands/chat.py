@@ -31,6 +31,7 @@ from tui.commands.generation import (
     make_sampling,
     stream_answer,
 )
+from tui.commands.input_text import InputLines
 from tui.commands.naming import find_model, known_models
 from tui.commands.progress import ProgressLine
 
@@ -109,6 +110,7 @@ class Talk:
         self._console, self._portal, self._handle, self._model = console, portal, handle, model
         self._messages: list[Message] = []
         self._is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        self._lines = InputLines()
 
     def go_on(self) -> None:
         """Read lines and answer them until the person leaves."""
@@ -119,7 +121,7 @@ class Talk:
         interrupted = False
         while True:
             try:
-                line = input("> " if self._is_terminal else "").strip()
+                line = self._read().strip()
             except KeyboardInterrupt:
                 if interrupted:
                     return
@@ -129,9 +131,20 @@ class Talk:
             except EOFError:
                 self._console.write("\n" * self._is_terminal)
                 return
+            except UnicodeDecodeError:
+                self._console.say("that is no text: is the terminal set to UTF-8?")
+                continue
             interrupted = False
             if not self._take(line):
                 return
+
+    def _read(self) -> str:
+        if self._is_terminal:
+            return input("> ")
+        line = self._lines.next()
+        if not line:
+            raise EOFError
+        return line
 
     def _take(self, line: str) -> bool:
         """Obey or answer a line; False where it ends the conversation."""

@@ -97,8 +97,7 @@ class Console:
     def say(self, text: str) -> None:
         """One line of words to the person; silent with `-q`."""
         if not self.settings.quiet:
-            sys.stderr.write(clean(text, keep="\n") + "\n")
-            sys.stderr.flush()
+            say(clean(text, keep="\n"))
 
     @property
     def is_json(self) -> bool:
@@ -210,6 +209,13 @@ class Console:
 
     def _token(self) -> str:
         return self.settings.token or self.settings.config().api_token
+
+
+def say(text: str) -> None:
+    """A line on stderr; nothing ends because it can't be written."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
 
 
 def parse_url(text: str) -> Address:

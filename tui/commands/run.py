@@ -8,7 +8,7 @@ import typer
 from node.handle import NodeHandle
 from node.model.errors import UsageError
 from node.model.request import FinishReason, Message
-from tui.commands.console import Console, Listing
+from tui.commands.console import Console, Listing, say
 from tui.commands.generation import (
     Answer,
     JsonSchema,
@@ -24,6 +24,7 @@ from tui.commands.generation import (
     read_schema,
     stream_answer,
 )
+from tui.commands.input_text import read_input
 from tui.commands.jsonable import encode, fields_of
 from tui.commands.load import ModelArgument
 from tui.commands.naming import find_model
@@ -31,7 +32,7 @@ from tui.commands.progress import ProgressLine
 from tui.commands.settings import OutputFormat
 
 CANCELLED = 1
-PROMPT_CHARACTERS_MAX = 4_000_000
+PROMPT_BYTES_MAX = 16_000_000
 
 
 def run(
@@ -60,7 +61,7 @@ def run(
         )  # fmt: skip
         return
     if not prompt:
-        text = _prompt_from_stdin()
+        text = read_input(PROMPT_BYTES_MAX)
     if not text.strip():
         raise UsageError.because(
             "no_prompt", "the prompt is empty", "write it behind the model, or pipe it in"
@@ -99,21 +100,7 @@ def _finish(console: Console, handle: NodeHandle, answer: Answer, *, stats: bool
     elif not answer.text.endswith("\n"):
         console.write("")
     if stats:
-        sys.stderr.write(answer.stats + "\n")
+        say(answer.stats)
     if answer.reason is FinishReason.CANCELLED:
         console.say(f"{answer.request} was cancelled")
         console.exit(CANCELLED)
-
-
-def _prompt_from_stdin() -> str:
-    try:
-        text = sys.stdin.read(PROMPT_CHARACTERS_MAX + 1)
-    except UnicodeDecodeError as error:
-        raise UsageError.because(
-            "bad_prompt", f"stdin is no {error.encoding} text (byte {error.start})"
-        ) from error
-    if len(text) > PROMPT_CHARACTERS_MAX:
-        raise UsageError.because(
-            "prompt_too_long", f"stdin has more than {PROMPT_CHARACTERS_MAX:,} characters"
-        )
-    return text

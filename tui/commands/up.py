@@ -1,5 +1,6 @@
 """`exoctl up` (and `--no-ui`): a node without an app. `exoctl down`: its end."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -12,7 +13,7 @@ from node.handle import LocalView, NodeHandle
 from node.io.node_lock import read_lock
 from node.model.errors import TimeoutExpiredError, UsageError
 from tui.commands.changes import check_may_change
-from tui.commands.console import Console, Listing
+from tui.commands.console import Console, Listing, say
 from tui.commands.jsonable import encode, fields_of
 from tui.viewmodel.text import clean
 
@@ -61,7 +62,8 @@ async def _serve(console: Console, config: Config) -> int:
             tasks.start_soon(watch.wait_input_end)
         with watch.starting:
             async with open_node(config, log_to_stderr=True) as handle:
-                _say_ready(console, await handle.local())
+                with contextlib.suppress(OSError):  # a node lives on where nobody reads it
+                    _say_ready(console, await handle.local())
                 await watch.first()
         tasks.cancel_scope.cancel()
     if watch.starting.cancelled_caught and watch.signal is not None:
@@ -94,7 +96,8 @@ class SignalWatch:
         """Take the end of stdin for a signal to stop."""
         descriptor = sys.stdin.fileno()
         while True:
-            await anyio.wait_readable(descriptor)
+            with contextlib.suppress(PermissionError):  # a file, or the null device: never waits
+                await anyio.wait_readable(descriptor)
             if not os.read(descriptor, _INPUT_BYTES):
                 break
         if self.signal is None:
@@ -102,7 +105,7 @@ class SignalWatch:
 
     def _stop(self, number: signal.Signals, why: str) -> None:
         self.signal = number
-        sys.stderr.write(f"{why}: stopping; once more stops at once\n")
+        say(f"{why}: stopping; once more stops at once")
         if self._is_running:
             self._send.send_nowait(number)
         else:

@@ -24,6 +24,7 @@ RECEIVE_BYTES = 65_536
 ROUND_TRIPS_KEPT = 8
 PROBE_BYTES = 60_000
 PROBE_PAUSE_SECONDS = 0.001
+_MEASUREMENT_BYTES = 8
 _PING_BYTES = 8
 _REASON_CHARACTERS_MAX = 200
 
@@ -66,6 +67,8 @@ class Channel:
         self._outbox = outbox
         self._bell = Wakeup()
         self._arrived = Wakeup()
+        self._measurement = 0
+        self._measuring = anyio.Lock()
         self._scope = anyio.CancelScope()
         self._end_reason = ""
         self._heard_at = clock.monotonic()
@@ -150,7 +153,16 @@ class Channel:
         return self.is_open and self._heard_at > asked_at
 
     async def measure(self, seconds: float) -> float | None:
-        """Fill the connection for this long; bits per second that arrived, None where it ended."""
+        """Fill the connection for this long; bits per second that arrived, None where it ended.
+
+        One at a time: the next waits, as long as one may take. An answer counts for its own alone.
+        """
+        async with self._measuring:
+            return await self._measure(seconds)
+
+    async def _measure(self, seconds: float) -> float | None:
+        self._arrived = Wakeup()
+        self._measurement += 1
         frame = encode_frame(FrameKind.PROBE, bytes(PROBE_BYTES))
         started_at, sent_bytes = clock.monotonic(), 0
         while clock.monotonic() - started_at < seconds and self.is_open:
@@ -159,7 +171,9 @@ class Channel:
                 await anyio.lowlevel.checkpoint()
             else:
                 await anyio.sleep(PROBE_PAUSE_SECONDS)
-        last = encode_frame(FrameKind.PROBE_END, b"")
+        last = encode_frame(
+            FrameKind.PROBE_END, self._measurement.to_bytes(_MEASUREMENT_BYTES, "big")
+        )
         while not self.put(last) and self.is_open:  # noqa: ASYNC110 - the outbox has no bell
             await anyio.sleep(PROBE_PAUSE_SECONDS)
         if not await self._arrived.wait(self._limits.stall_seconds):
@@ -208,10 +222,12 @@ class Channel:
             case FrameKind.PROBE:
                 pass
             case FrameKind.PROBE_END:
-                self._outbox.put_urgent("probe", encode_frame(FrameKind.PROBE_ARRIVED, b""))
+                number = frame.payload[:_MEASUREMENT_BYTES]
+                self._outbox.put_urgent("probe", encode_frame(FrameKind.PROBE_ARRIVED, number))
                 self._bell.ring()
             case FrameKind.PROBE_ARRIVED:
-                self._arrived.ring()
+                if frame.payload == self._measurement.to_bytes(_MEASUREMENT_BYTES, "big"):
+                    self._arrived.ring()
             case FrameKind.BYE:
                 reason = frame.payload[:_REASON_CHARACTERS_MAX].decode(errors="replace")
                 raise _ByeError(printable(reason, _REASON_CHARACTERS_MAX))

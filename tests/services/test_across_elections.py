@@ -222,10 +222,11 @@ def known(node: WholeNode) -> list[NodeId]:
 
 
 async def settled(*nodes: WholeNode) -> None:
-    """Until one masters, nothing waits, and all states are one."""
+    """Until one masters and all know it, nothing waits, and all states are one."""
     await until(
         lambda: (
-            sum(node.router.is_master for node in nodes) == 1
+            [node.node for node in nodes if node.router.is_master]
+            == [nodes[0].state.session.master]
             and all(node.state == nodes[0].state for node in nodes)
             and not any(node.router.figures().unacknowledged for node in nodes)
             and not any(node.commands.pending_count for node in nodes)

@@ -31,6 +31,8 @@ class Terminal:
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
         environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+        for name in ("LINES", "COLUMNS"):  # they would count before the terminal's own size
+            environment.pop(name, None)
         environment |= variables
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.fakes.pty_app", str(mark), what],

@@ -6,6 +6,7 @@ stops nothing, and Ctrl-C reaches the line or the answer, whichever is going on.
 
 import importlib
 import sys
+from concurrent.futures import Future
 from typing import Annotated
 
 import anyio
@@ -202,12 +203,13 @@ class Talk:
             self._console.say(answer.stats)
 
     def _wait(self, turn: "Turn") -> Answer | None:
-        future = self._portal.start_task_soon(turn.run)
-        try:
+        future: Future[Answer | None] | None = None
+        try:  # from before it begins: ctrl-c may come at any moment
+            future = self._portal.start_task_soon(turn.run)
             return future.result()
         except KeyboardInterrupt:
             self._portal.call(turn.stop)
-            return future.result(STOP_SECONDS)
+            return future.result(STOP_SECONDS) if future is not None else None
 
 
 class Turn:

@@ -39,6 +39,8 @@ UNTRIED = {
     "bitnet": "needs a Metal kernel",
     "muse_spark": "needs a Metal kernel",
     "olmo": "needs the package ai2-olmo",
+    "phi3small": "its sparse attention ends the process on a processor, whole too",
+    "prism_hadamard_qwen35": "exists as 2-bit packs alone, which can't be made of random weights",
 }
 PROMPTS = ([5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16], [40, 41, 42], [90, 91, 92, 93, 94, 95])
 TOKENS = 8
@@ -319,9 +321,9 @@ def main() -> int:
     return 0 if options.families or enough else 1
 
 
-EXACT_LEAST = 108
+EXACT_LEAST = 114
 """Families that are exact in two stages; fewer is a regression."""
-RANKED_LEAST = 23
+RANKED_LEAST = 24
 """And over two ranks."""
 
 if __name__ == "__main__":

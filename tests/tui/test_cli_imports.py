@@ -11,17 +11,17 @@ import pytest
 
 from tui import command_line
 
-HELP_SECONDS_MAX = 0.35
-"""Processor time of a whole `exoctl --help`, interpreter included."""
+HELP_MODULES_MAX = 600
+"""What `exoctl --help` loads, the interpreter's own included: its time, a benchmark's business,
+goes with it."""
 _PROBE = """
-import json, resource, sys
+import json, sys
 from tui.command_line import execute, connect_over_http
 code = execute(sys.argv[1:], connect_over_http)
-used = resource.getrusage(resource.RUSAGE_SELF)
 sys.stdout.flush()
 print(json.dumps({
     "code": code,
-    "seconds": used.ru_utime + used.ru_stime,
+    "count": len(sys.modules),
     "modules": sorted({name.partition(".")[0] for name in sys.modules}),
     "own": sorted(name for name in sys.modules if name.startswith(("node.", "tui."))),
 }), file=sys.stderr)
@@ -32,7 +32,7 @@ class Found(msgspec.Struct):
     """What the probed process says of itself."""
 
     code: int
-    seconds: float
+    count: int
     modules: set[str]
     own: set[str]
 
@@ -82,9 +82,8 @@ def test_a_client_command_imports_no_server(tmp_path: Path) -> None:
     assert not {"node.runtime", "node.api.server", "node.io.mesh"} & found.own
 
 
-def test_help_is_there_at_once(tmp_path: Path) -> None:
-    seconds = min(probe(tmp_path, "--help").seconds for _ in range(3))
-    assert seconds <= HELP_SECONDS_MAX
+def test_help_loads_little(tmp_path: Path) -> None:
+    assert probe(tmp_path, "--help").count <= HELP_MODULES_MAX
 
 
 _INTERRUPTED = """

@@ -55,7 +55,7 @@ class ExoctlApp(App[None], inherit_bindings=False):
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+q", "quit_now", "Quit at once", priority=True),
-        ("ctrl+c", "help_quit", "Say how to quit"),
+        Binding("ctrl+c", "interrupt", "Quit", system=True),
     ]
 
     def __init__(
@@ -142,6 +142,15 @@ class ExoctlApp(App[None], inherit_bindings=False):
         if self.context is not None and name in OWN and self.main is not None:
             self.context.palette = Palette(OWN[name])
             self.main.mark(ALL)
+
+    def action_interrupt(self) -> None:
+        """What a terminal's user expects of ctrl-c: the way out, after the same question as `q`."""
+        if self.main is None:
+            self.exit()
+        elif self.screen is self.main:
+            self.main.perform("global.quit")
+        else:
+            self.notify("esc closes this; ctrl-q quits at once", markup=False)
 
     def action_quit_now(self) -> None:
         """Quit, whatever is open: a key of the app, since a dialog shuts out the screen's."""

@@ -249,6 +249,25 @@ async def test_quitting_says_what_ends_and_asks() -> None:
     play.close()
 
 
+async def test_ctrl_c_asks_as_q_does_and_behind_a_dialog_says_the_way_out() -> None:
+    play = Screenplay(three_node_cluster())
+    async with play.app.run_test(size=(100, 30), notifications=True) as pilot:
+        play.start()
+        await settle(play, pilot)
+        await pilot.press("question_mark")
+        await settle(play, pilot)
+        await pilot.press("ctrl+c")
+        await until_shown(play, pilot, "ctrl-q quits at once")
+        await pilot.press("escape")
+        await settle(play, pilot)
+        await pilot.press("ctrl+c")
+        await until_shown(play, pilot, "Quit this node?")
+        assert play.app.is_running
+        await pilot.press("ctrl+c")
+        await settle(play, pilot)
+    play.close()
+
+
 async def test_quitting_an_attached_app_ends_nothing_and_does_not_ask() -> None:
     play = Screenplay(three_node_cluster(), is_embedded=False)
     async with play.app.run_test(size=(100, 30)) as pilot:

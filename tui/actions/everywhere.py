@@ -76,5 +76,7 @@ GLOBAL_ACTIONS = (
         aliases=("q", "exit"),
         hint="quit",
     ),
-    action("global.quit_now", "Quit at once", "quit!", "ctrl+q", aliases=("q!",)),
+    action(
+        "global.quit_now", "Quit at once; ctrl-c asks as q does", "quit!", "ctrl+q", aliases=("q!",)
+    ),
 )

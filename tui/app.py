@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import math
 import signal
 import sys
 from collections.abc import AsyncGenerator, Callable
@@ -38,6 +39,8 @@ GARBAGE_THRESHOLD = 50_000
 """Objects made before the collector looks: with what is there frozen, its pauses vanish."""
 FRAMES_PER_SECOND_REMOTE = 5.0
 """Over ssh what is sent costs more than what is drawn."""
+INTERRUPTS_SECONDS = 3.0
+"""Between two ctrl-c that mean one thing."""
 FAULT_SECONDS = 20.0
 """So long a mistake in the settings is shown."""
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
@@ -55,7 +58,7 @@ class ExoctlApp(App[None], inherit_bindings=False):
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+q", "quit_now", "Quit at once", priority=True),
-        Binding("ctrl+c", "interrupt", "Quit", system=True),
+        Binding("ctrl+c", "interrupt", "Quit", priority=True),
     ]
 
     def __init__(
@@ -76,6 +79,7 @@ class ExoctlApp(App[None], inherit_bindings=False):
         self._is_embedded = is_embedded
         self._wall = wall
         self._monotonic = monotonic
+        self._interrupted_at = -math.inf
         self._zone_seconds = _local_zone() if zone_seconds is None else zone_seconds
         self._node: NodeLink | None = None
         self.main: MainScreen | None = None
@@ -144,13 +148,22 @@ class ExoctlApp(App[None], inherit_bindings=False):
             self.main.mark(ALL)
 
     def action_interrupt(self) -> None:
-        """What a terminal's user expects of ctrl-c: the way out, after the same question as `q`."""
-        if self.main is None:
+        """What a terminal's user expects of ctrl-c: the way out, after the same question as `q`.
+
+        Twice in a row it is meant. Of a field whose text is chosen it is the copy.
+        """
+        chosen = str(getattr(self.focused, "selected_text", ""))
+        if chosen:
+            self.copy_to_clipboard(chosen)
+            return
+        now, before = self._monotonic(), self._interrupted_at
+        self._interrupted_at = now
+        if self.main is None or now - before < INTERRUPTS_SECONDS:
             self.exit()
         elif self.screen is self.main:
             self.main.perform("global.quit")
         else:
-            self.notify("esc closes this; ctrl-q quits at once", markup=False)
+            self.notify("esc closes this; ctrl-c again quits", markup=False)
 
     def action_quit_now(self) -> None:
         """Quit, whatever is open: a key of the app, since a dialog shuts out the screen's."""

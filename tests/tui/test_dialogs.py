@@ -11,6 +11,7 @@ from tests.fakes.cluster import five_node_cluster, lone_node, no_placement, thre
 from tests.fakes.fake_handle import make_join_request
 from tests.fakes.screen import Screenplay
 from tests.fakes.snapshots import check_snapshot, screen_text, settle, until_shown
+from tui import app as app_module
 from tui.app_options import AppOptions
 
 KEYS = {
@@ -249,7 +250,9 @@ async def test_quitting_says_what_ends_and_asks() -> None:
     play.close()
 
 
-async def test_ctrl_c_asks_as_q_does_and_behind_a_dialog_says_the_way_out() -> None:
+async def test_ctrl_c_asks_as_q_does_and_behind_a_dialog_says_the_way_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     play = Screenplay(three_node_cluster())
     async with play.app.run_test(size=(100, 30), notifications=True) as pilot:
         play.start()
@@ -257,14 +260,17 @@ async def test_ctrl_c_asks_as_q_does_and_behind_a_dialog_says_the_way_out() -> N
         await pilot.press("question_mark")
         await settle(play, pilot)
         await pilot.press("ctrl+c")
-        await until_shown(play, pilot, "ctrl-q quits at once")
+        await until_shown(play, pilot, "ctrl-c again quits")
         await pilot.press("escape")
         await settle(play, pilot)
+        monkeypatch.setattr(app_module, "INTERRUPTS_SECONDS", 0.0)
         await pilot.press("ctrl+c")
         await until_shown(play, pilot, "Quit this node?")
         assert play.app.is_running
+        monkeypatch.setattr(app_module, "INTERRUPTS_SECONDS", 3.0)
         await pilot.press("ctrl+c")
-        await settle(play, pilot)
+        await pilot.pause()
+        assert not play.app.is_running
     play.close()
 
 
